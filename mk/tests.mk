@@ -122,7 +122,7 @@ $(TEST)/libnccl-real-old.so: OLD := -DOLD
 $(REAL_NCCLS): tests/fake/nccl_whole.c nccl-tests-plugin/symbols.h nccl-tests-plugin/symbols.def \
     nccl-tests-plugin/abi.h $(TOBJ)/flags | $(TEST)
 	@$(call say,LD,$@)
-	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -fPIC -shared $(OLD) -Iinclude $< -lrt -o $@
+	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -fPIC -shared $(SAN_FLAGS) $(OLD) -Iinclude $< -lrt -o $@
 
 # A program of others, over the drop-in as it is installed.
 $(TEST)/mp_nccl: $(NCCL_LIB)

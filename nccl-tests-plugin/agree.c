@@ -141,10 +141,10 @@ static symmResult_t await_all(talk *t, nccl_entry *e, const char *why) {
 static symmResult_t install(talk *t, ncclComm_t real, const char *why) {
     symm_nccl_lock();
     nccl_comm *c = t->m->record;
-    const int taken = c && symm_nccl_forward_take(c, real);
+    if (c) symm_nccl_forward_tell(c, real, why);
+    const int taken = c && symm_nccl_forward_take(c, real, why);
     symm_nccl_unlock();
     if (taken) {
-        symm_nccl_forward_tell(c, why);
         t->verdict->elsewhere = 1;
         return symmSuccess;
     }

@@ -1,6 +1,8 @@
 /* forward.c - calls of forwarded communicators: each goes to the real NCCL's function of that name,
  * with the real NCCL's handle. One function for each row of symbols.def that has a communicator or
  * a window. Any thread; no lock, no allocation. */
+#include <stdio.h>
+
 #include "plugin.h"
 
 static _Atomic int windows_pass; /* there has been a forwarded communicator */
@@ -14,15 +16,18 @@ int symm_nccl_passes_window(ncclWindow_t win) {
            !symm_nccl_window_ours(win);
 }
 
-int symm_nccl_forward_take(nccl_comm *c, ncclComm_t real) {
+int symm_nccl_forward_take(nccl_comm *c, ncclComm_t real, const char *why) {
     int state = atomic_load_explicit(&c->state, memory_order_relaxed);
     c->real = real;
+    snprintf(c->why, sizeof c->why, "%s", why);
     atomic_store_explicit(&windows_pass, 1, memory_order_relaxed);
     while (state == COMM_MAKING || state == COMM_LIVE)
-        /* Release: pairs with nccl_comm_state, so that real is seen. */
+        /* Release: pairs with nccl_comm_state, so that real and why are seen. */
         if (atomic_compare_exchange_weak_explicit(&c->state, &state, COMM_FORWARDED,
-                                                  memory_order_release, memory_order_relaxed))
+                                                  memory_order_release, memory_order_relaxed)) {
+            symm_nccl_shapes_forwarded();
             return 1;
+        }
     c->real = NULL;
     return 0;
 }
@@ -43,6 +48,32 @@ static void lacks(const char *name) {
                                           symm_nccl_real_lacks(name)));
 }
 
+/* ---- what is counted ------------------------------------------------------------------------- */
+
+enum {
+#define SYMBOL(class, ret, name, params, args, why) ROW_OF_##name,
+#include "symbols.def"
+#undef SYMBOL
+    ROWS
+};
+
+#define COUNTED(name, call)   [ROW_OF_##name] = (call) + 1
+#define WITH_BOTH(name, call) COUNTED(name, call), COUNTED(name##Config, call)
+
+/* The call that a row counts as, and 1; 0: it counts as none. */
+static const unsigned char counted[ROWS] = {
+    WITH_BOTH(ncclAllReduce, CALL_ALL_REDUCE),
+    WITH_BOTH(ncclAllGather, CALL_ALL_GATHER),
+    WITH_BOTH(ncclReduceScatter, CALL_REDUCE_SCATTER),
+    WITH_BOTH(ncclBroadcast, CALL_BROADCAST), /* ncclBcast, too */
+    WITH_BOTH(ncclReduce, CALL_REDUCE),
+    WITH_BOTH(ncclAlltoAll, CALL_ALL_TO_ALL),
+    WITH_BOTH(ncclGather, CALL_GATHER),
+    WITH_BOTH(ncclScatter, CALL_SCATTER),
+    COUNTED(ncclSend, CALL_SEND),
+    COUNTED(ncclRecv, CALL_RECV),
+};
+
 /* ---- one for each row ------------------------------------------------------------------------ */
 
 #define DONE_ncclResult_t(name, real, r) \
@@ -54,7 +85,7 @@ static void lacks(const char *name) {
 #define ELSE_comm(ret, name, params, args)                                         \
     ret NCCL_ELSE(name) params {                                                   \
         const nccl_calls *calls = symm_nccl_real_calls();                          \
-        const nccl_comm *c = nccl_comm_forwarded((ncclComm_t)comm);                \
+        nccl_comm *c = nccl_comm_forwarded((ncclComm_t)comm);                      \
         if (UNLIKELY(!c && !symm_nccl_passes((ncclComm_t)comm))) {                 \
             const ncclResult_t bad = symm_nccl_comm_none((ncclComm_t)comm, #name); \
             return NONE_##ret(bad);                                                \
@@ -66,6 +97,7 @@ static void lacks(const char *name) {
         if (UNLIKELY(!c)) return calls->name args;                                 \
         NCCL_INSIDE_REAL;                                                          \
         symm_nccl_group_real(calls);                                               \
+        symm_nccl_count(c, counted[ROW_OF_##name]);                                \
         const ncclComm_t real = c->real;                                           \
         ret r;                                                                     \
         {                                                                          \

@@ -14,13 +14,15 @@ typedef struct {
 } birth;
 
 /* Behind the call, or its group: the real NCCL has written its handle, or it has not. */
+static const char of_parent[] = "nor is the one that it is made from";
+
 static void born(void *record, void *out, symmResult_t result) {
     nccl_comm *c = record;
     const ncclComm_t real = c->real;
     (void)result;
-    if (real && symm_nccl_forward_take(c, real)) {
+    if (real) symm_nccl_forward_tell(c, real, of_parent);
+    if (real && symm_nccl_forward_take(c, real, of_parent)) {
         symm_nccl_shapes_begin(c);
-        symm_nccl_forward_tell(c, "nor is the one that it is made from");
         return;
     }
     *(ncclComm_t *)out = NULL;
@@ -122,9 +124,9 @@ ncclResult_t symm_nccl_forward_all(ncclComm_t *comms, int n, const int *devices,
     }
     for (int i = 0; !r && i < n; i++) {
         nccl_comm *c = (nccl_comm *)(void *)comms[i];
-        symm_nccl_forward_take(c, theirs[i]);
+        symm_nccl_forward_tell(c, theirs[i], why);
+        symm_nccl_forward_take(c, theirs[i], why);
         symm_nccl_shapes_begin(c);
-        symm_nccl_forward_tell(c, why);
     }
     free(theirs);
     return r;
@@ -157,7 +159,7 @@ ncclResult_t symm_nccl_forward_end(const char *name, ncclComm_t comm, nccl_endin
     ncclResult_t r = how ? how(real) : ncclInvalidUsage;
     if (r) r = symm_nccl_forward_failed(name, NULL, r);
     drop_shell(c);
-    symm_nccl_shapes_end(c);
+    symm_nccl_shapes_end(c, 1);
     symm_nccl_comm_free(c);
     return r;
 }

@@ -234,7 +234,7 @@ static ncclResult_t end(nccl_comm *c, int state, symmResult_t (*how)(symmComm_t 
         atomic_store_explicit(&c->state, state, memory_order_release);
         return code;
     }
-    symm_nccl_shapes_end(c);
+    symm_nccl_shapes_end(c, 0);
     symm_nccl_windows_end(c);
     symm_nccl_comm_free(c);
     return code;

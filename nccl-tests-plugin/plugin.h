@@ -49,7 +49,7 @@ ncclResult_t symm_nccl_params_load(symm_nccl_params *out);
 
 /* ---- communicators (comm.c) ------------------------------------------------------------------ */
 
-/* Calls that are counted, and reported once for each distinct shape (shapes.c). */
+/* Calls that are counted. Native ones are reported once for each distinct shape (shapes.c). */
 typedef enum {
     CALL_ALL_REDUCE,
     CALL_ALL_GATHER,
@@ -80,8 +80,9 @@ typedef struct {
     ncclComm_t real;                  /* forwarded: the real NCCL's; set before the state says so */
     struct nccl_making *making;       /* agree.c; NULL: made in the call, or made */
     _Atomic uint64_t calls[CALLS];
+    char why[128]; /* forwarded: the reason, set with real; cut off where it is longer */
 } nccl_comm;
-_Static_assert(sizeof(nccl_comm) == 128, "one of them in two lines");
+_Static_assert(sizeof(nccl_comm) == 256, "a power of two: handles are checked by it");
 
 #define NCCL_MAX_COMMS 65536
 extern nccl_comm symm_nccl_comms[NCCL_MAX_COMMS];
@@ -180,11 +181,11 @@ int symm_nccl_passes_window(ncclWindow_t win);
 /* A function of the real NCCL has failed: its text becomes ours, an open group runs nothing.
  * Returns r. */
 ncclResult_t symm_nccl_forward_failed(const char *name, ncclComm_t real, ncclResult_t r);
-/* A communicator of the real NCCL in a record that is being made, from now on. 0: the record was
- * ended meanwhile. */
-int symm_nccl_forward_take(nccl_comm *c, ncclComm_t real);
-/* Tells of it, once. why: a reason. */
-void symm_nccl_forward_tell(const nccl_comm *c, const char *why);
+/* Says in the log that c, which no other thread has yet, becomes the real NCCL's. why: a reason. */
+void symm_nccl_forward_tell(const nccl_comm *c, ncclComm_t real, const char *why);
+/* A communicator of the real NCCL in a record that is being made, from now on: then another thread
+ * may end it. 0: the record was ended meanwhile. */
+int symm_nccl_forward_take(nccl_comm *c, ncclComm_t real, const char *why);
 /* Ends one by the real NCCL's `how`, in which name is for errors. */
 typedef ncclResult_t (*nccl_ending)(ncclComm_t comm);
 ncclResult_t symm_nccl_forward_end(const char *name, ncclComm_t comm, nccl_ending how);
@@ -234,14 +235,21 @@ ncclComm_t symm_nccl_entry_end(nccl_entry *e, int kept);
 
 /* ---- counters and shapes (shapes.c) ---------------------------------------------------------- */
 
-/* Counts a call. A shape (collective, type, reduction, power of two of the count) that comes for
- * the first time gets a line in the log that says how it runs. */
+/* Counts a native call. A shape (collective, type, reduction, power of two of the count) that comes
+ * for the first time gets a line in the log that says how it runs. */
 void symm_nccl_shape(nccl_comm *c, nccl_call call, const void *send, const void *recv, size_t count,
                      int type, int op, int root);
+/* A forwarded one. A row of symbols.def that is not counted: nothing. */
+static inline void symm_nccl_count(nccl_comm *c, int counted) {
+    if (counted) atomic_fetch_add_explicit(&c->calls[counted - 1], 1, memory_order_relaxed);
+}
 /* A communicator was made: its line, and the report at exit. */
 void symm_nccl_shapes_begin(const nccl_comm *c);
-/* It ends: its counts are kept. */
-void symm_nccl_shapes_end(nccl_comm *c);
+/* It ends, and its record is the caller's: a line with its counts, which are kept. passed: it was
+ * forwarded. */
+void symm_nccl_shapes_end(nccl_comm *c, int passed);
+/* A communicator is forwarded. */
+void symm_nccl_shapes_forwarded(void);
 /* A call that is not served was made. */
 void symm_nccl_shapes_refused(void);
 

@@ -50,7 +50,7 @@ static int take(void *handle, const char *path) {
 }
 
 /* What it calls of its own by name must not be ours. (Sanitizers refuse such a library.) */
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define OWN_NAMES 0
 #else
 #define OWN_NAMES RTLD_DEEPBIND

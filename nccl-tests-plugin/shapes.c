@@ -1,5 +1,6 @@
 /* shapes.c - what a user of the drop-in sees of it at SYMM_DEBUG=INFO: a line for each
- * communicator, a line for each new shape of a call, counts at exit. Any thread; no lock. */
+ * communicator, a line for each new shape of a native call, counts at its end and at exit. Any
+ * thread; no lock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static const call_row rows[CALLS] = {
 };
 
 static _Atomic unsigned char seen[CALLS][ncclNumTypes][OPS][BITS];
-static _Atomic uint64_t ended[CALLS]; /* calls of communicators that have ended */
+static _Atomic uint64_t ended[2][CALLS]; /* of communicators that have ended; [1]: forwarded */
 static _Atomic uint64_t communicators, forwarded, refused;
 static _Atomic int reporting;
 
@@ -71,24 +72,62 @@ void symm_nccl_shape(nccl_comm *c, nccl_call call, const void *send, const void 
 
 /* ---- communicators, the end ------------------------------------------------------------------ */
 
-static void report(void) {
-    char line[512];
-    int at = 0;
-    if (!log_takes_info()) return;
-    for (int i = 0; i < CALLS; i++) {
-        uint64_t n = atomic_load(&ended[i]);
-        for (int k = 0; k < NCCL_MAX_COMMS && symm_nccl_comms[k].magic; k++)
-            n += atomic_load(&symm_nccl_comms[k].calls[i]);
-        if (n && at < (int)sizeof line)
-            at += snprintf(line + at, sizeof line - (size_t)at, ", %s %llu", rows[i].name,
-                           (unsigned long long)n);
+enum { LINE = 512 };
+
+/* "ncclAllReduce 3, ncclSend 1" */
+static void list(const uint64_t *calls, char line[LINE]) {
+    int at = snprintf(line, LINE, "no calls"), n = 0;
+    for (int i = 0; i < CALLS; i++)
+        if (calls[i] && n < LINE) {
+            at = n;
+            n += snprintf(line + at, LINE - (size_t)at, "%s%s %llu", at ? ", " : "", rows[i].name,
+                          (unsigned long long)calls[i]);
+        }
+}
+
+/* Of one communicator: which calls went where, and why. */
+static void tell_calls(nccl_comm *c, int passed, const char *when) {
+    uint64_t calls[CALLS];
+    char line[LINE];
+    for (int i = 0; i < CALLS; i++) calls[i] = atomic_load(&c->calls[i]);
+    list(calls, line);
+    if (passed)
+        symm_nccl_say(symmLogInfo, "drop-in: communicator %p %s: forwarded, as %s: %s", (void *)c,
+                      when, c->why, line);
+    else
+        symm_nccl_say(symmLogInfo, "drop-in: communicator %p %s: native: %s", (void *)c, when,
+                      line);
+}
+
+/* All that were counted: of communicators that have ended, and of those that live, which get their
+ * line now. */
+static void sum_up(uint64_t calls[2][CALLS]) {
+    for (int i = 0; i < 2 * CALLS; i++)
+        calls[i / CALLS][i % CALLS] = atomic_load(&ended[i / CALLS][i % CALLS]);
+    for (int k = 0; k < NCCL_MAX_COMMS && symm_nccl_comms[k].magic; k++) {
+        nccl_comm *c = &symm_nccl_comms[k];
+        const int state = nccl_comm_state(nccl_handle(c));
+        if (state != COMM_LIVE && state != COMM_FINAL && state != COMM_FORWARDED) continue;
+        const int passed = state == COMM_FORWARDED;
+        tell_calls(c, passed, "was not ended");
+        for (int i = 0; i < CALLS; i++) calls[passed][i] += atomic_load(&c->calls[i]);
     }
-    char modes[64] = "all native";
-    const unsigned long long passed = atomic_load(&forwarded);
-    if (passed) snprintf(modes, sizeof modes, "%llu of them forwarded to a real NCCL", passed);
-    symm_nccl_say(symmLogInfo, "drop-in: %llu communicators, %s; %llu calls refused%s",
+}
+
+static void report(void) {
+    uint64_t calls[2][CALLS];
+    char native[LINE], passed[LINE], modes[LINE + 80] = "all native";
+    const unsigned long long n = atomic_load(&forwarded);
+    if (!log_takes_info()) return;
+    sum_up(calls);
+    list(calls[0], native);
+    list(calls[1], passed);
+    if (n) snprintf(modes, sizeof modes, "%llu of them forwarded to a real NCCL", n);
+    symm_nccl_say(symmLogInfo,
+                  "drop-in: %llu communicators, %s; %llu calls refused; native: %s%s%s",
                   (unsigned long long)atomic_load(&communicators), modes,
-                  (unsigned long long)atomic_load(&refused), at ? line : "");
+                  (unsigned long long)atomic_load(&refused), native, n ? "; forwarded: " : "",
+                  n ? passed : "");
 }
 
 void symm_nccl_shapes_begin(const nccl_comm *c) {
@@ -106,14 +145,13 @@ void symm_nccl_shapes_begin(const nccl_comm *c) {
                       info.backend);
 }
 
-void symm_nccl_forward_tell(const nccl_comm *c, const char *why) {
+void symm_nccl_forward_tell(const nccl_comm *c, ncclComm_t theirs, const char *why) {
     const nccl_calls *real = symm_nccl_real_calls();
     int rank = -1, n = -1;
-    atomic_fetch_add(&forwarded, 1);
     if (!log_takes_info()) return;
     NCCL_INSIDE_REAL;
     if (real->ncclCommUserRank && real->ncclCommCount &&
-        (real->ncclCommUserRank(c->real, &rank) || real->ncclCommCount(c->real, &n)))
+        (real->ncclCommUserRank(theirs, &rank) || real->ncclCommCount(theirs, &n)))
         n = -1;
     symm_nccl_say(symmLogInfo,
                   "drop-in: communicator %p: rank %d of %d, forwarded to %s, as it is not native: "
@@ -121,8 +159,14 @@ void symm_nccl_forward_tell(const nccl_comm *c, const char *why) {
                   (const void *)c, rank, n, symm_nccl_real_path(), why);
 }
 
-void symm_nccl_shapes_end(nccl_comm *c) {
-    for (int i = 0; i < CALLS; i++) atomic_fetch_add(&ended[i], atomic_exchange(&c->calls[i], 0));
+void symm_nccl_shapes_forwarded(void) {
+    atomic_fetch_add(&forwarded, 1);
+}
+
+void symm_nccl_shapes_end(nccl_comm *c, int passed) {
+    if (log_takes_info()) tell_calls(c, passed, "ends");
+    for (int i = 0; i < CALLS; i++)
+        atomic_fetch_add(&ended[passed][i], atomic_exchange(&c->calls[i], 0));
 }
 
 void symm_nccl_shapes_refused(void) {

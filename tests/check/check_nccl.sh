@@ -254,13 +254,17 @@ else
 fi
 
 # ---- what it says ----
+made='ncclAllReduce 1, ncclAllGather 1, ncclReduceScatter 1, ncclBroadcast 1, ncclReduce 1'
+made="$made, ncclSend 1, ncclRecv 1$"
 SYMM_DEBUG=INFO python3 tests/check/nccl_client.py "$lib" 2 >"$dir/out" 2>"$dir/err"
 t_equal "a line for each communicator" 2 \
     "$(shown | grep -c 'drop-in: communicator .*rank [01] of 2, native')"
 t_equal "a line for each shape of a call" 2 \
     "$(shown | grep -c 'ncclAllReduce of 4 elements .*kernel')"
-t_equal "counts at exit" 1 \
-    "$(shown | grep -c '1 communicators, all native; 0 calls refused, ncclAllReduce 1')"
+t_equal "counts when one ends" 2 \
+    "$(shown | grep -c "drop-in: communicator 0x[0-9a-f]* ends: native: $made")"
+t_equal "and at exit" 1 \
+    "$(shown | grep -c "1 communicators, all native; 0 calls refused; native: $made")"
 
 # ---- forwarded ----
 real=$PWD/$build/test/libnccl-real.so
@@ -270,7 +274,10 @@ if [ -e "$real" ]; then
         python3 tests/check/nccl_client.py "$lib" 2
     t_equal "a line for each communicator, with the reason" 2 \
         "$(shown | grep -c "rank [01] of 2, forwarded to $real, .*: SYMM_NCCL=forward$")"
-    t_equal "and counts at exit" 1 "$(shown | grep -c '1 communicators, 1 of them forwarded')"
+    t_equal "counts when one ends, with the reason" 2 "$(shown |
+        grep -c "communicator 0x[0-9a-f]* ends: forwarded, as SYMM_NCCL=forward: $made")"
+    t_equal "and at exit" 1 "$(shown |
+        grep -c "1 communicators, 1 of .*; native: no calls; forwarded: $made")"
 else
     t_skip "a client in Python, forwarded to a real NCCL" "$real is not built"
 fi

@@ -188,6 +188,14 @@ static void bad_arguments(int rank, int n, void *arg) {
     N_ERR(ncclRecv(x, SIZE_MAX / 4, ncclInt64, 0, comm, NULL), ncclInvalidArgument);
     N_ERR(ncclAllReduce(NULL, y, 1, ncclInt64, ncclSum, comm, NULL), ncclInvalidArgument);
     N_ERR(ncclAllReduce(x, x + 1, 4, ncclInt64, ncclSum, comm, NULL), ncclInvalidArgument);
+    N_REFUSED(ncclAlltoAll(x, x + 1, 1, ncclInt64, comm, NULL), ncclInvalidArgument,
+              "overlap: symmAlltoAll is never done in place");
+    N_REFUSED(ncclAlltoAll(x, x, 1, (ncclDataType_t)77, comm, NULL), ncclInvalidArgument,
+              "datatype=77");
+    N_REFUSED(ncclAlltoAll(x, x, SIZE_MAX / 2, ncclInt8, comm, NULL), ncclInvalidArgument,
+              "ncclAlltoAll: count=");
+    N_ERR(ncclAlltoAll(x, x, SIZE_MAX / 16, ncclInt64, comm, NULL), ncclInvalidArgument);
+    N_ERR(ncclAlltoAll((void *)8, (void *)8, 1, ncclInt64, comm, NULL), ncclInvalidArgument);
     N_ERR(ncclGroupEnd(), ncclInvalidUsage);
     sums(comm);
     N_OK(ncclCommDestroy(comm));

@@ -2,60 +2,15 @@
  * asked and why, every rank alike; the calls; a real NCCL that is missing, older, or fails at each
  * call; order at switches. Ranks are processes, threads, or one thread. No lock. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <pthread.h>
 
 #include "../../nccl-tests-plugin/plugin.h"
 #include "base/stats.h"
 #include "nccl_kit.h"
+#include "nccl_real_kit.h"
 
 enum { RANKS = 3, MANY = 80 };
 extern int symm_test_where[2];
-
-/* ---- the real NCCL --------------------------------------------------------------------------- */
-
-static void *real_lib;
-
-/* Under a sanitizer the loader does not look where this program says. */
-static void *open_beside(const char *lib) {
-    char path[512];
-    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
-    path[n > 0 ? n : 0] = 0;
-    char *name = strrchr(path, '/');
-    if (name) snprintf(name + 1, 64, "%s", lib);
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-}
-
-/* One of those that lie beside the tests, where the loader finds it. */
-static void use_real(const char *mode, const char *lib) {
-    Dl_info info = {.dli_fname = "none"};
-    real_lib = dlopen(lib, RTLD_NOW | RTLD_LOCAL);
-    if (!real_lib) real_lib = open_beside(lib);
-    T_CHECKF(real_lib != NULL, "%s", dlerror());
-    if (real_lib) T_CHECK(dladdr(dlsym(real_lib, "nccl_real_live"), &info));
-    setenv("SYMM_NCCL", mode, 1);
-    setenv("SYMM_NCCL_LIB", info.dli_fname, 1);
-}
-
-static int ask_real(const char *name) {
-    int (*ask)(void) = NULL;
-    *(void **)(void *)&ask = dlsym(real_lib, name);
-    T_CHECK(ask != NULL);
-    return ask ? ask() : -1;
-}
-
-static void make_fail(const char *name, int rank) {
-    void (*fail)(const char *name, int rank) = NULL;
-    *(void **)(void *)&fail = dlsym(real_lib, "nccl_real_fail");
-    T_CHECK(fail != NULL);
-    if (fail) fail(name, rank);
-}
-
-/* Threads inside it come out later than the error of all ranks. */
-static void all_gone(void) {
-    for (int i = 0; i < 4000 && ask_real("nccl_real_live"); i++) usleep(1000);
-    T_EQ(ask_real("nccl_real_live"), 0);
-}
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
@@ -66,7 +21,7 @@ typedef struct {
     int far;             /* rank 1 is on another host */
     int without;         /* the rank that has no real NCCL; -1: none */
     ncclResult_t code[MANY];
-    char text[MANY][256];
+    char text[MANY][256], why[MANY][128];
 } plan;
 
 static plan *new_plan(void) {
@@ -87,6 +42,14 @@ static ncclComm_t join(plan *p, int rank, int n) {
              p->code[rank] ? ncclGetLastError(NULL) : "");
     T_EQ(comm != NULL, p->code[rank] == ncclSuccess);
     return comm;
+}
+
+static uint64_t counted(ncclComm_t comm, nccl_call call) {
+    return ((nccl_comm *)(void *)comm)->calls[call];
+}
+
+static const char *reason(ncclComm_t comm) {
+    return ((nccl_comm *)(void *)comm)->why;
 }
 
 static int is_forwarded(ncclComm_t comm) {
@@ -127,6 +90,7 @@ static void one_process(int rank, int n, void *arg) {
     ncclComm_t comm = join(p, rank, n);
     if (!comm) return;
     T_EQ(is_forwarded(comm), p->far || (p->mode[0] && *p->mode[0] == 'f'));
+    snprintf(p->why[rank], sizeof p->why[rank], "%s", reason(comm));
     works(comm, rank, n);
     N_OK(ncclCommDestroy(comm));
     all_gone();
@@ -151,6 +115,7 @@ static void forwarded_on_two_hosts(void) {
     p->far = 1;
     T_FORK(RANKS, one_process, p);
     all_say(p, RANKS, ncclSuccess, "");
+    for (int r = 0; r < RANKS; r++) T_MSG(p->why[r], "rank 1 runs on host");
 }
 
 static void native_only_is_an_error_there(void) {
@@ -413,6 +378,35 @@ static void the_calls(void) {
     end_both();
 }
 
+/* Every call of either kind, once for each rank; whoever serves it. */
+static void calls_are_counted_where_they_go(void) {
+    int x[RANKS * RANKS] = {0}, y[RANKS][RANKS];
+    use_real("auto", "libnccl-real.so");
+    make_both();
+    T_STREQ(reason(passed[0]), "SYMM_NCCL=forward");
+    for (int k = 0; k < 2; k++) {
+        ncclComm_t *by = k ? passed : native;
+        N_OK(ncclGroupStart());
+        for (int r = 0; r < RANKS; r++) {
+            N_OK(ncclAllReduce(x, y[r], 1, ncclInt32, ncclSum, by[r], NULL));
+            N_OK(ncclAllReduce(x, y[r], 1, ncclInt32, ncclSum, by[r], NULL));
+            N_OK(ncclBcast(y[r], 1, ncclInt32, 0, by[r], NULL));
+            N_OK(ncclAlltoAll(x, y[r], 1, ncclInt32, by[r], NULL));
+            N_OK(ncclSend(x, 1, ncclInt32, r, by[r], NULL));
+            N_OK(ncclRecv(y[r], 1, ncclInt32, r, by[r], NULL));
+        }
+        N_OK(ncclGroupEnd());
+        for (int r = 0; r < RANKS; r++) {
+            T_EQ(counted(by[r], CALL_ALL_REDUCE), 2);
+            T_EQ(counted(by[r], CALL_BROADCAST), 1);
+            T_EQ(counted(by[r], CALL_ALL_TO_ALL), 1);
+            T_EQ(counted(by[r], CALL_GATHER), 0);
+            T_EQ(counted(by[r], CALL_SEND) + counted(by[r], CALL_RECV), 2);
+        }
+    }
+    end_both();
+}
+
 static void children(void) {
     ncclComm_t child[RANKS];
     int x[RANKS], n, gone = 2;
@@ -425,6 +419,7 @@ static void children(void) {
     T_CHECK(!child[2]);
     N_OK(ncclCommUserRank(child[0], &n));
     T_EQ(n, 1); /* by key */
+    T_MSG(reason(child[0]), "the one that it is made from");
     N_OK(ncclGroupStart());
     for (int r = 0; r < 2; r++) {
         x[r] = 5;
@@ -571,5 +566,6 @@ T_MAIN(T(native_where_it_can_be), T(forwarded_as_asked), T(forwarded_on_two_host
        T(a_rank_without_a_real_one), T(more_ranks_than_a_domain_has), T(a_real_one_that_fails),
        T(handles_that_have_ended), T(groups_of_both), T(order_at_switches),
        T(a_refused_call_in_a_group_of_both), T(a_group_that_fails_at_its_end), T(the_calls),
-       T(children), T(all_of_a_process), T(each_call_fails_once), T(an_older_one),
-       T(made_behind_the_call), T(an_abort_while_it_is_made), T(an_abort_inside_the_real_one))
+       T(calls_are_counted_where_they_go), T(children), T(all_of_a_process),
+       T(each_call_fails_once), T(an_older_one), T(made_behind_the_call),
+       T(an_abort_while_it_is_made), T(an_abort_inside_the_real_one))

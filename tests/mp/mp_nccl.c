@@ -96,7 +96,9 @@ static void moves(ncclComm_t comm, int *a, int *b, size_t count) {
     holds(b, count, rank, 1);
     N_OK(ncclAlltoAll(a, b, count, ncclInt32, comm, NULL));
     for (int p = 0; p < ranks; p++) holds(b + (size_t)p * count, count, 100 * p + rank, 1);
-    if (ranks > 1) N_OK(ncclAlltoAll(a, a, count, ncclInt32, comm, NULL)); /* as nccl-tests do */
+    fill(a, count * (size_t)ranks, rank);
+    N_OK(ncclAlltoAll(a, a, count, ncclInt32, comm, NULL)); /* as nccl-tests do: it stays */
+    holds(a, count * (size_t)ranks, rank, 1);
 }
 
 static void in_memory(ncclComm_t comm, int *a, int *b) {
@@ -275,7 +277,7 @@ static void messages_in_place(void) {
             N_OK(ncclRecv(part, (size_t)count, ncclInt32, p, comm, NULL));
         }
         N_OK(ncclGroupEnd());
-        if (ranks > 1) N_OK(ncclAlltoAll(x, x, (size_t)count, ncclInt32, comm, NULL));
+        N_OK(ncclAlltoAll(x, x, (size_t)count, ncclInt32, comm, NULL));
     }
     free(x);
     N_OK(ncclCommDestroy(comm));

@@ -383,8 +383,9 @@ static symmResult_t build(symm_comm *c) {
 symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     c->exchange.boot = boot;
     c->bootstrap = boot->ops->name;
-    c->rank = boot->rank;
-    c->nranks = boot->nranks;
+    /* Behind a call they are set already, and an abort in another thread may be reading them. */
+    if (c->rank != boot->rank) c->rank = boot->rank;
+    if (c->nranks != boot->nranks) c->nranks = boot->nranks;
     symm_log_rank(c->rank);
     SYMM_TRY(symm_comm_settle(c, boot, symmSuccess));
     const symmResult_t r = build(c);

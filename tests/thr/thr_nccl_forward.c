@@ -1,0 +1,173 @@
+/* thr_nccl_forward.c - forwarded communicators used by threads: ranks that are threads, creation
+ * behind the call, ends and questions from other threads than the one that makes it. The real NCCL
+ * is tests/fake/nccl_whole.c. Ranks are threads; no lock. */
+#define _GNU_SOURCE
+#include <pthread.h>
+
+#include "../../nccl-tests-plugin/plugin.h"
+#include "base/stats.h"
+#include "nccl_kit.h"
+#include "nccl_real_kit.h"
+
+enum { RANKS = 3, ROUNDS = 40 };
+
+typedef struct {
+    ncclUniqueId id;
+    _Atomic int ready, asked, ended;
+    _Atomic(ncclComm_t) comm[RANKS];
+} plan;
+
+static plan *new_plan(void) {
+    plan *p = T_SHARED(sizeof *p);
+    use_real("forward", "libnccl-real.so");
+    return p;
+}
+
+static ncclComm_t join(plan *p, int rank, int n, ncclConfig_t *config, ncclResult_t want) {
+    ncclComm_t comm = NULL;
+    if (!rank) {
+        N_OK(ncclGetUniqueId(&p->id));
+        p->ready = 1;
+    }
+    while (!p->ready) usleep(200);
+    N_ERR(ncclCommInitRankConfig(&comm, n, p->id, rank, config), want);
+    return comm;
+}
+
+static void await_threads(void) {
+    for (int i = 0; i < 3000 && SYMM_STAT_GET(threads); i++) usleep(1000);
+    T_EQ(SYMM_STAT_GET(threads), 0);
+    all_gone();
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static void calls(ncclComm_t comm, int rank, int n) {
+    int x[RANKS], got = 0;
+    for (int k = 0; k < ROUNDS; k++) {
+        x[0] = rank + k;
+        N_OK(ncclAllReduce(x, &got, 1, ncclInt32, ncclSum, comm, NULL));
+        T_EQ(got, n * k + n * (n - 1) / 2);
+        N_OK(ncclGroupStart());
+        N_OK(ncclSend(x, 1, ncclInt32, (rank + 1) % n, comm, NULL));
+        N_OK(ncclRecv(&got, 1, ncclInt32, (rank + n - 1) % n, comm, NULL));
+        N_OK(ncclGroupEnd());
+        T_EQ(got, (rank + n - 1) % n + k);
+    }
+    const nccl_comm *c = nccl_comm_forwarded(comm);
+    T_CHECK(c != NULL);
+    if (c) T_EQ(c->calls[CALL_ALL_REDUCE] + c->calls[CALL_SEND] + c->calls[CALL_RECV], 3 * ROUNDS);
+}
+
+static void one_rank(int rank, int n, void *arg) {
+    ncclComm_t comm = join(arg, rank, n, NULL, ncclSuccess);
+    calls(comm, rank, n);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void ranks_that_are_threads(void) {
+    T_THREADS(RANKS, one_rank, new_plan());
+    all_gone();
+}
+
+/* Split and shrink, each rank on its thread. */
+static void one_parent(int rank, int n, void *arg) {
+    ncclComm_t comm = join(arg, rank, n, NULL, ncclSuccess), child = NULL;
+    N_OK(ncclCommSplit(comm, 0, -rank, &child, NULL));
+    calls(child, n - 1 - rank, n);
+    N_OK(ncclCommDestroy(child));
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void children_of_threads(void) {
+    T_THREADS(RANKS, one_parent, new_plan());
+    all_gone();
+}
+
+/* ---- behind the call ------------------------------------------------------------------------- */
+
+static ncclConfig_t behind(void) {
+    ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
+    config.blocking = 0;
+    return config;
+}
+
+static void await_made(ncclComm_t comm) {
+    ncclResult_t now = ncclInProgress;
+    for (int i = 0; i < 10000 && now == ncclInProgress; i++) {
+        usleep(300);
+        N_OK(ncclCommGetAsyncError(comm, &now));
+    }
+    T_EQ(now, ncclSuccess);
+}
+
+static void one_behind(int rank, int n, void *arg) {
+    ncclConfig_t config = behind();
+    ncclComm_t comm = join(arg, rank, n, &config, ncclInProgress);
+    await_made(comm);
+    calls(comm, rank, n);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void made_behind_the_call(void) {
+    T_THREADS(RANKS, one_behind, new_plan());
+    await_threads();
+}
+
+/* A watchdog ends what a library thread is making, at whatever moment. */
+static void one_watched(int rank, int n, void *arg) {
+    plan *p = arg;
+    if (rank == n - 1) {
+        for (int r = 0; r < n - 1; r++) {
+            ncclComm_t comm;
+            while (!(comm = p->comm[r])) usleep(100);
+            N_OK(ncclCommAbort(comm));
+        }
+        return;
+    }
+    ncclConfig_t config = behind();
+    ncclComm_t comm = join(p, rank, n - 1, &config, ncclInProgress);
+    usleep((useconds_t)p->asked);
+    p->comm[rank] = comm;
+}
+
+static void an_abort_while_others_make_it(void) {
+    T_EXPECT_WARNINGS();
+    for (int k = 0; k < 24; k++) { /* from the beginning to long after it is made */
+        plan *p = new_plan();
+        p->asked = k * 700;
+        T_THREADS(RANKS, one_watched, p);
+        await_threads();
+    }
+}
+
+/* ---- questions while others work ------------------------------------------------------------- */
+
+static void one_asked(int rank, int n, void *arg) {
+    plan *p = arg;
+    if (rank == n - 1) { /* the watchdog: of all communicators, all the time */
+        while (p->ended < n - 1)
+            for (int r = 0; r < n - 1; r++) {
+                ncclComm_t comm = p->comm[r];
+                int count = -1;
+                if (!comm) continue;
+                N_OK(ncclCommCount(comm, &count));
+                T_EQ(count, n - 1);
+                T_CHECK(nccl_comm_forwarded(comm) != NULL);
+            }
+        return;
+    }
+    p->comm[rank] = join(p, rank, n - 1, NULL, ncclSuccess);
+    calls(p->comm[rank], rank, n - 1);
+    p->ended++;
+}
+
+static void a_watchdog_that_asks(void) {
+    plan *p = new_plan();
+    T_THREADS(RANKS, one_asked, p);
+    for (int r = 0; r < RANKS - 1; r++) N_OK(ncclCommDestroy(p->comm[r]));
+    all_gone();
+}
+
+T_MAIN(T(ranks_that_are_threads), T(children_of_threads), T(made_behind_the_call),
+       T(an_abort_while_others_make_it), T(a_watchdog_that_asks))
