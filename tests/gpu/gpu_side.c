@@ -33,13 +33,13 @@ static void close_one(one *o) {
     CU(cuStreamDestroy(o->stream));
 }
 
-/* What the planner gives a call that is large enough, four times. */
+/* What the planner gives a call that is large enough: a quarter of every multiprocessor. */
 static void all_fit(symmComm_t comm, const void *buf) {
     symmExplain_t plan = {.size = sizeof plan};
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     T_OK(symmExplain(comm, symmCollAllReduce, buf, buf, WORDS, symmUint32, symmSum, 0, &plan));
-    T_CHECKF(plan.ctas * MOST <= c->gpus.sms, "%d CTAs of %d", plan.ctas, c->gpus.sms);
-    T_CHECKF(plan.ctas * (MOST + 1) > c->gpus.sms, "only %d CTAs of %d", plan.ctas, c->gpus.sms);
+    T_CHECKF(plan.ctas == c->gpus.sms, "%d CTAs of %d", plan.ctas, c->gpus.sms);
+    T_CHECKF(plan.threads <= SYMM_GPU_QUARTER(SYMM_GPU_THREADS), "%d threads", plan.threads);
 }
 
 static void side_rank(int rank, int n, void *arg) {

@@ -248,8 +248,8 @@ DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t byte
 
 /* In place is safe. A slice's bytes at a rank are overwritten by the slice's owner, after this
  * rank's post, which follows its loads of them. Its own slice is overwritten by the thread that
- * has loaded it. Warps without staging wait at the end. When a rank has left, each warp of
- * a peer stores at most its part of the piece that it is at into that rank's windows: before each it
+ * has loaded it. Warps without staging wait at the end. When a rank has left, each warp of a
+ * peer stores at most its part of the piece that it is at into that rank's windows: before each it
  * looks (posts_wait). */
 template <int T, int N, int OP> DEV void ar_staged(run &r, places &at) {
     const int SENT = rows_at_once(N, 1), SUMMED = rows_at_once(N, wide_rows<T, OP>());

@@ -1,0 +1,101 @@
+/* unit_plan_grid.c - the planner on GPUs: how large calls spread over multiprocessors, whole or a
+ * quarter of each, and which way data goes that cannot go between windows. Pure; one thread. */
+#include "host/coll/plan.h"
+#include "t.h"
+
+static const int16_t free_choice[symmNumColls] = SYMM_FORCED_NONE;
+
+/* A large call is on every multiprocessor, however little scratch there is for each warp: direct
+ * kernels with all warps, others with at least as many as scratch has lines for. */
+static void large_calls_fill_the_gpu(void) {
+    static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather};
+    for (int n = 2; n <= 16; n += n < 8 ? 1 : 8)
+        for (uint64_t mb = 16; mb <= 1024; mb *= 4)
+            for (int c = 0; c < 2; c++)
+                for (int bits = 0; bits < 4; bits++) {
+                    const int small = bits & 1, quarter = bits >> 1;
+                    symm_plan_env env = {.nranks = n,
+                                         .gpu = 1,
+                                         .sms = 132,
+                                         .quarter = quarter,
+                                         .forced = free_choice};
+                    env.scratch = symm_plan_gpu_scratch(small ? 16 << 20 : 112 << 20, n);
+                    symm_call call = {.coll = colls[c],
+                                      .count = (mb << 20) / (c ? (unsigned)n : 1),
+                                      .type = symmUint8,
+                                      .esize = 1};
+                    symm_plan p = symm_plan_make(&env, &call);
+                    const int direct =
+                        p.kernel == SYMM_KERNEL_AR_DIRECT || p.kernel == SYMM_KERNEL_AG_DIRECT;
+                    const uint64_t room =
+                        direct ? 132
+                               : env.scratch.gpu.line_slot /
+                                     (512u * (unsigned)symm_kernels[p.kernel].places);
+                    T_CHECKF(p.ctas == (room < 132 ? (int)room : 132),
+                             "%s of %llu MB, %d ranks: %s on %d CTAs",
+                             c ? "all_gather" : "all_reduce", (unsigned long long)mb, n,
+                             symm_kernels[p.kernel].name, p.ctas);
+                    const int whole = n == 4 || n == 8 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
+                    if (direct && mb >= 64)
+                        T_EQ(p.threads, quarter ? SYMM_GPU_QUARTER(whole) : whole);
+                    if (direct && !small) T_EQ(p.stage_ctas, 132);
+                    if (direct && !small && n <= 4)
+                        T_CHECKF(p.stage_warps == p.threads / 32, "%d ranks: %d of %d warps", n,
+                                 p.stage_warps, p.threads / 32);
+                    /* Staged pieces of all_gather spread over the GPU too: each CTA with staging
+                     * has one at least. */
+                    if (p.kernel == SYMM_KERNEL_AG_DIRECT && !small && n <= 4 && mb > 16)
+                        T_CHECK((uint64_t)p.stage_ctas * (unsigned)p.stage_warps *
+                                    (unsigned)p.stage_rows * 512 <=
+                                call.count);
+                }
+}
+
+/* Buffers in no window go in lines up to 32 MB of result, beyond through staging; or as SYMM_RELAY
+ * says, but for all_reduce of eight, which has no lines. */
+static void direct_kernels_relay_by_size(void) {
+    static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather};
+    for (int n = 2; n <= 8; n++)
+        for (int c = 0; c < 2; c++)
+            for (int relay = 0; relay < 3; relay++)
+                for (int more = 0; more < 2; more++) {
+                    symm_plan_env env = {
+                        .nranks = n, .gpu = 1, .sms = 132, .relay = relay, .forced = free_choice};
+                    env.scratch = symm_plan_gpu_scratch(112 << 20, n);
+                    const uint64_t each = (32ull << 20) / (c ? (unsigned)n : 1) + (unsigned)more;
+                    symm_call call = {
+                        .coll = colls[c], .count = each, .type = symmUint8, .esize = 1};
+                    symm_plan p = symm_plan_make(&env, &call);
+                    T_EQ(p.kernel, c ? SYMM_KERNEL_AG_DIRECT : SYMM_KERNEL_AR_DIRECT);
+                    T_EQ(p.line_warps > 0, (c || n != 8) && (relay == SYMM_RELAY_LINES ||
+                                                             (relay == SYMM_RELAY_AUTO && !more)));
+                    if (p.line_warps) T_CHECK(p.line_warps * 4 >= p.threads / 32);
+                    env.scratch = symm_plan_gpu_scratch(1 << 20, n); /* no line for each CTA */
+                    p = symm_plan_make(&env, &call);
+                    T_EQ(p.ctas, 132);
+                    T_EQ(p.line_warps, 0);
+                }
+}
+
+/* What is left of a GPU for others, by what the program has asked for. */
+static void budgets(void) {
+    static const struct {
+        int ranks, ctas, threads, min, max, asked, sms, quarter;
+    } of[] = {{2, 0, 0, 0, 0, 0, 132, 1},   {72, 0, 0, 0, 0, 0, 132, 1},
+              {1, 0, 0, 0, 0, 0, 132, 0},   {2, 0, 96, 0, 0, 0, 132, 1},
+              {2, 0, 128, 0, 0, 0, 33, 0},  {2, 0, 0, 0, 0, 256, 132, 0},
+              {2, 0, 0, 0, 0, 20, 20, 0},   {2, 64, 0, 0, 0, 20, 64, 0},
+              {2, 0, 0, 0, 100, 0, 100, 0}, {2, 0, 0, 50, 0, 20, 50, 0}};
+    for (unsigned i = 0; i < sizeof of / sizeof of[0]; i++) {
+        symm_plan_env env = {.nranks = of[i].ranks,
+                             .ctas = of[i].ctas,
+                             .threads = of[i].threads,
+                             .min_ctas = of[i].min,
+                             .max_ctas = of[i].max};
+        symm_plan_budget(&env, 132, of[i].asked);
+        T_CHECKF(env.sms == of[i].sms && env.quarter == of[i].quarter, "case %u: %d, %d", i,
+                 env.sms, env.quarter);
+    }
+}
+
+T_MAIN(T(large_calls_fill_the_gpu), T(direct_kernels_relay_by_size), T(budgets))
