@@ -116,6 +116,18 @@ EMU_LOAD(load8, emu_turn, uint2, uint2, EMU_RELAXED)
 EMU_LOAD(load4, emu_turn, uint32_t, uint32_t, EMU_RELAXED)
 EMU_LOAD(pair_at, emu_turn, uint16_t, uint32_t, EMU_RELAXED)
 EMU_LOAD(byte_at, emu_turn, uint8_t, uint32_t, EMU_RELAXED)
+DEV void get16_if(uint4 &v, const void *p, int wanted) {
+    if (wanted) v = get16(p);
+}
+DEV void load_sized(uint32_t (&v)[4], const char *p, int size) {
+    const uint4 all = size == 16 ? load16(p) : make_uint4(v[0], v[1], v[2], v[3]);
+    const uint2 two = size == 8 ? load8(p) : make_uint2(all.x, all.y);
+    v[0] = two.x, v[1] = two.y, v[2] = all.z, v[3] = all.w;
+}
+DEV void store_sized(char *p, const uint32_t (&v)[4], int size) {
+    if (size == 16) *(uint4 *)p = make_uint4(v[0], v[1], v[2], v[3]);
+    if (size == 8) *(uint2 *)p = make_uint2(v[0], v[1]);
+}
 EMU_STORE(put16, uint4, (void)0)
 EMU_STORE(put8, uint64_t, (void)0)
 EMU_STORE(put4, uint32_t, (void)0)

@@ -28,23 +28,46 @@ template <int S, int N> constexpr DEV int load_group(void) {
     return !(S & SRC_EACH) || !N ? 1 : N < 6 ? N - 1 : 4;
 }
 
-/* Item k of each part to its taker. */
-template <int S, int N> DEV void hop_item_send(run &r, const warp_work &w, uint32_t k) {
+/* Item k where all takers have the same of it, or there is one taker. */
+template <int S, int N>
+DEV void hop_lines_send(run &r, const warp_work &w, uint32_t k, unsigned lines, int count) {
     const symm_args *a = r.a;
-    const unsigned lines = lines_of(w, k, part_bytes(a));
+    const char *base =
+        (const char *)a->src + (S & SRC_EACH ? part_for<S>(a, taker<S, N>(a, 1)) : 0);
+    const int align = alignment(base);
+    const uint64_t flag = line_flag(r, k), bytes = part_bytes(a);
+#pragma unroll 1
+    for (unsigned j = 0; j < lines;) {
+        const line_run l = lines_from(w, k, j, lines, bytes, align);
+        uint32_t v[LINES_AT_ONCE][4] = {};
+        if (l.whole)
+            load_lines(v, base, l, w.mine);
+        else
+            load_line(v[0], base, l.at, bytes, w.mine, align);
+#pragma unroll 1
+        for (int q = 1; q <= count; q++)
+#pragma unroll
+            for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+                if (i < l.count)
+                    line_put(line_slot(r, taker<S, N>(a, q), 0, a->rank) + line_at(w, k, j + i),
+                             line_pack(v[i], w.mine.flags, flag), w.mine.flags);
+        j += l.count;
+    }
+}
+/* Item k where each taker has a part of its own. */
+template <int S, int N>
+DEV void hop_parts_send(run &r, const warp_work &w, uint32_t k, unsigned lines, int count) {
+    const symm_args *a = r.a;
     const uint64_t flag = line_flag(r, k);
     constexpr int group = load_group<S, N>();
-    const int count = takers<S, N>(a);
-    if (!count) return;
 #pragma unroll 1
     for (unsigned j = 0; j < lines; j++) {
         const uint64_t place = line_at(w, k, j), at = data_at(w, k, j);
         uint32_t v[group][4];
-        if (!(S & SRC_EACH)) load_part_line<S>(a, v[0], 0, at, w.mine);
 #pragma unroll 2
         for (int q = 1; q <= count; q += group) {
 #pragma unroll
-            for (int i = 0; S & SRC_EACH && i < group; i++)
+            for (int i = 0; i < group; i++)
                 if (q + i <= count) load_part_line<S>(a, v[i], taker<S, N>(a, q + i), at, w.mine);
 #pragma unroll
             for (int i = 0; i < group; i++)
@@ -53,6 +76,16 @@ template <int S, int N> DEV void hop_item_send(run &r, const warp_work &w, uint3
                              line_pack(v[i], w.mine.flags, flag), w.mine.flags);
         }
     }
+}
+/* Item k of each part to its taker. */
+template <int S, int N> DEV void hop_item_send(run &r, const warp_work &w, uint32_t k) {
+    const unsigned lines = lines_of(w, k, part_bytes(r.a));
+    const int count = takers<S, N>(r.a);
+    if (!count) return;
+    if (!(S & SRC_EACH) || most_takers<S, N>() == 1)
+        hop_lines_send<S, N>(r, w, k, lines, count);
+    else
+        hop_parts_send<S, N>(r, w, k, lines, count);
 }
 
 /* Line j of the parts of ranks [from, from + G), together. 1: leave. */
@@ -71,69 +104,52 @@ DEV int hop_lines_copy(run &r, const warp_work &w, uint32_t k, unsigned j, int f
     }
     return 0;
 }
-/* Line j of item k of every giver, copied out. 1: leave. */
-template <int S, int N> DEV int hop_line_copy(run &r, const warp_work &w, uint32_t k, unsigned j) {
+/* Item k of every giver, copied out, giver after giver. 1: leave. */
+template <int S, int N>
+DEV int hop_givers_copy(run &r, const warp_work &w, uint32_t k, unsigned lines) {
     const symm_args *a = r.a;
-    constexpr int group = line_group<N>();
-    if (N > 2 && !(S & ROOT_GIVES)) {
-#pragma unroll 1
-        for (int from = 0; from < N; from += group)
-            if (hop_lines_copy<S, group>(r, w, k, j, from)) return 1;
-        return 0;
-    }
     const int count = givers<S, N>(a);
 #pragma unroll 1
     for (int q = 1; q <= count; q++) {
         const int p = giver<S, N>(a, q);
         char *to = (char *)a->dst + part_from<S>(a, p);
-        uint32_t v[4];
-        if (line_recv(r, w, k, j, 0, p, v)) return 1;
-        store_line(to, v, data_at(w, k, j), part_bytes(a), w.mine, alignment(to));
+        if (lines_take(r, w, k, lines, 0, p, to, part_bytes(a))) return 1;
     }
     return 0;
 }
-/* The own part of an item, while the links work. */
-template <int S> DEV void hop_item_own(const symm_args *a, const warp_work &w, uint32_t k) {
-    char *own = own_target<S>(a);
-    const unsigned lines = own ? lines_of(w, k, part_bytes(a)) : 0;
-    uint32_t v[4];
-#pragma unroll 2
-    for (unsigned j = 0; j < lines; j++) {
-        load_part_line<S>(a, v, a->rank, data_at(w, k, j), w.mine);
-        store_line(own, v, data_at(w, k, j), part_bytes(a), w.mine, alignment(own));
-    }
-}
-/* Item k of all givers. In place is safe: the lanes that store a line of the result are those that
- * have loaded what was there. 1: leave. */
-template <int S, int T, int N, int OP>
-DEV int hop_item_take(run &r, const warp_work &w, uint32_t k) {
-    const symm_args *a = r.a;
-    const uint64_t bytes = part_bytes(a);
-    const unsigned lines = lines_of(w, k, bytes);
+/* The same, line after line, several givers' together. */
+template <int S, int N>
+DEV int hop_gather_copy(run &r, const warp_work &w, uint32_t k, unsigned lines) {
+    constexpr int group = line_group<N>();
 #pragma unroll 1
-    for (unsigned j = 0; j < lines; j++) {
-        if (!(S & REDUCES)) {
-            if (hop_line_copy<S, N>(r, w, k, j)) return 1;
-            continue;
-        }
-        uint32_t own[4], sum[4];
-        load_part_line<S>(a, own, a->rank, data_at(w, k, j), w.mine);
-        if (line_reduce<T, N, OP>(r, w, k, j, own, sum)) return 1;
-        store_line((char *)a->dst, sum, data_at(w, k, j), bytes, w.mine, alignment(a->dst));
-    }
+    for (unsigned j = 0; j < lines; j++)
+#pragma unroll 1
+        for (int from = 0; from < N; from += group)
+            if (hop_lines_copy<S, group>(r, w, k, j, from)) return 1;
     return 0;
+}
+/* Item k of all givers. Reduced in place is safe: the lanes that store a line of the result are those
+ * that have loaded what was there. 1: leave. */
+template <int S, int T, int N, int OP>
+DEV int hop_item_take(run &r, const warp_work &w, uint32_t k, const line_buffers &b) {
+    const unsigned lines = lines_of(w, k, b.bytes);
+    return S & REDUCES                ? item_reduce<T, N, OP>(r, w, k, b)
+           : N <= 2 || S & ROOT_GIVES ? hop_givers_copy<S, N>(r, w, k, lines)
+                                      : hop_gather_copy<S, N>(r, w, k, lines);
 }
 
 template <int S, int T, int N, int OP> DEV void hop_lines(run &r) {
     const symm_args *a = r.a;
     const warp_work w = warp_of(a, ROOTED(S) ? 1u : PUSH_PLACES);
     const int taking = takes<S>(a, a->rank);
+    char *own = own_target<S>(a);
+    const line_buffers b = buffers_of(own_source<S>(a), (char *)a->dst, part_bytes(a));
     if (S & REDUCES && OP == ANY_OP && taking && warp_scalars_wait(r)) return;
     hop_item_send<S, N>(r, w, 0);
     for (uint32_t k = 0; data_at(w, k, 0) < part_bytes(a); k++) {
         if (!ROOTED(S)) hop_item_send<S, N>(r, w, k + 1);
-        hop_item_own<S>(a, w, k);
-        if (taking && hop_item_take<S, T, N, OP>(r, w, k)) return;
+        if (own) item_own(own_source<S>(a), own, w, k, part_bytes(a)); /* while the links work */
+        if (taking && hop_item_take<S, T, N, OP>(r, w, k, b)) return;
         if (ROOTED(S)) return;
     }
 }

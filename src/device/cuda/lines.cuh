@@ -98,6 +98,101 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
     return 0;
 }
 
+/* ---- several lines of a rank together -------------------------------------------------------- */
+
+/* Lines of one rank that a warp loads, waits for and reduces together: a trip to memory, and a wait,
+ * is one for all of them. */
+#define LINES_AT_ONCE 4
+/* `count` lines of item `use` from line j on: LINES_AT_ONCE of them, or what is left, where all are
+ * whole and at multiples of 16 bytes. Then nothing is asked line by line, for behind a branch each
+ * load is waited for before the next. Elsewhere one. */
+struct line_run {
+    uint32_t use;
+    unsigned j, count;
+    int whole;
+    uint64_t at, step; /* of the first line's data, and from one line to the next */
+};
+DEV line_run lines_from(const warp_work &w, uint32_t use, unsigned j, unsigned lines,
+                        uint64_t bytes, int align) {
+    line_run l;
+    l.use = use, l.j = j;
+    l.count = lines - j < LINES_AT_ONCE ? lines - j : LINES_AT_ONCE;
+    l.at = data_at(w, use, j), l.step = (uint64_t)(unsigned)w.warps * LINE_DATA;
+    l.whole = align == 16 && l.at + (l.count - 1) * l.step + LINE_DATA <= bytes;
+    if (!l.whole) l.count = 1;
+    return l;
+}
+/* Whole lines of a buffer. */
+DEV void load_lines(uint32_t (&v)[LINES_AT_ONCE][4], const char *base, const line_run &l,
+                    const piece &m) {
+    const char *p = base + l.at + (unsigned)m.at;
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+        load_sized(v[i], p + i * l.step, i < l.count ? m.flags ? 8 : 16 : 0);
+}
+DEV void store_lines(char *base, const uint32_t (&v)[LINES_AT_ONCE][4], const line_run &l,
+                     const piece &m) {
+    char *p = base + l.at + (unsigned)m.at;
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+        store_sized(p + i * l.step, v[i], i < l.count ? m.flags ? 8 : 16 : 0);
+}
+
+/* The lines from rank p, polled together. All lanes together. 1: leave. */
+DEV int lines_recv(run &r, const warp_work &w, const line_run &l, int phase, int p,
+                   uint4 (&v)[LINES_AT_ONCE]) {
+    const char *at = line_slot(r, r.a->rank, phase, p) + line_at(w, l.use, l.j);
+    const uint64_t flag = line_flag(r, l.use), step = (uint64_t)(unsigned)w.warps * LINE_BYTES;
+    uint32_t polls = 0;
+    uint64_t since = 0;
+    for (;;) {
+        int stale = 0;
+#pragma unroll
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+            get16_if(v[i], at + i * step, i < l.count && w.mine.flags);
+#pragma unroll
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+            stale |= i < l.count && line_stale(v[i], w.mine.flags, flag);
+        if (!__any_sync(0xffffffffu, stale)) break;
+        if (warp_poll_again(r, polls, p, SYMM_STAGE_PACKET, since)) return 1;
+    }
+    __syncwarp(); /* see line_wait */
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++) get16_if(v[i], at + i * step, i < l.count);
+    return 0;
+}
+/* A run of lines from rank p, copied to `to`. 1: leave. */
+DEV int run_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to) {
+    uint4 v[LINES_AT_ONCE] = {};
+    uint32_t x[LINES_AT_ONCE][4];
+    if (lines_recv(r, w, l, phase, p, v)) return 1;
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++) to_words(x[i], v[i]);
+    store_lines(to, x, l, w.mine);
+    return 0;
+}
+DEV int line_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to,
+                  uint64_t bytes, int align) {
+    uint32_t v[4];
+    if (line_recv(r, w, l.use, l.j, phase, p, v)) return 1;
+    store_line(to, v, l.at, bytes, w.mine, align);
+    return 0;
+}
+/* The lines of an item from rank p, to the `bytes` at `to`. 1: leave. */
+DEV int lines_take(run &r, const warp_work &w, uint32_t use, unsigned lines, int phase, int p,
+                   char *to, uint64_t bytes) {
+    const int align = alignment(to);
+#pragma unroll 1
+    for (unsigned j = 0; j < lines;) {
+        const line_run l = lines_from(w, use, j, lines, bytes, align);
+        if (l.whole ? run_copy(r, w, l, phase, p, to)
+                    : line_copy(r, w, l, phase, p, to, bytes, align))
+            return 1;
+        j += l.count;
+    }
+    return 0;
+}
+
 /* scalars_wait for a whole warp: all its lanes leave or none. Otherwise lanes that left would wait
  * at the CTA's barrier for the others, and the others for them in a vote. */
 DEV int warp_scalars_wait(run &r) {
@@ -169,24 +264,87 @@ DEV int line_reduce(run &r, const warp_work &w, uint32_t use, unsigned j, const 
     return 0;
 }
 
-/* All lines of item k to every peer, several loads under way at once. */
+/* Own data `own`, which becomes the result, and the peer's, of two ranks. */
+template <int T, int OP> DEV void pair_reduce(const run &r, uint32_t (&own)[4], const uint4 &got) {
+    const symm_args *a = r.a;
+    reduction<T, 4, OP> sum;
+    uint32_t first[4], second[4];
+    to_words(first, got);
+#pragma unroll
+    for (int b = 0; b < 4; b++) {
+        second[b] = a->rank ? own[b] : first[b];
+        first[b] = a->rank ? first[b] : own[b];
+    }
+    sum.first((int)a->op, first, scale_of<T, OP>(r, 0));
+    sum.step((int)a->op, second, scale_of<T, OP>(r, 1));
+    sum.last((int)a->op, 2, own);
+}
+/* Buffers of `bytes` that an item's lines cut. */
+struct line_buffers {
+    const char *src;
+    char *dst;
+    uint64_t bytes;
+    int in, out; /* alignment */
+};
+DEV line_buffers buffers_of(const char *src, char *dst, uint64_t bytes) {
+    return {src, dst, bytes, alignment(src), alignment(dst)};
+}
+/* Reduces a run of lines of two ranks: own data and the peer's of phase 0. Own data is loaded with
+ * the peer's, not before the wait for it: a load under way would end at the first branch. 1:
+ * leave. */
+template <int T, int OP>
+DEV int run_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
+    uint32_t own[LINES_AT_ONCE][4] = {};
+    uint4 v[LINES_AT_ONCE] = {};
+    if (lines_recv(r, w, l, 0, 1 - r.a->rank, v)) return 1;
+    load_lines(own, b.src, l, w.mine);
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+        if (i < l.count) pair_reduce<T, OP>(r, own[i], v[i]);
+    store_lines(b.dst, own, l, w.mine);
+    return 0;
+}
+/* The same of a line of any number of ranks. */
+template <int T, int N, int OP>
+DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
+    uint32_t own[4], sum[4];
+    load_line(own, b.src, l.at, b.bytes, w.mine, b.in);
+    if (line_reduce<T, N, OP>(r, w, l.use, l.j, own, sum)) return 1;
+    store_line(b.dst, sum, l.at, b.bytes, w.mine, b.out);
+    return 0;
+}
+/* All lines of item k. Lines of more ranks than two are together themselves, one of each; those of
+ * 16 elements in 16 bytes have no registers for it. */
+template <int T, int N, int OP>
+DEV int item_reduce(run &r, const warp_work &w, uint32_t k, const line_buffers &b) {
+    constexpr int runs = N == 2 && elem<T>::BYTES > 1;
+    const unsigned lines = lines_of(w, k, b.bytes);
+#pragma unroll 1
+    for (unsigned j = 0; j < lines;) {
+        const line_run l = lines_from(w, k, j, lines, b.bytes, runs && b.in == b.out ? b.in : 0);
+        if (runs && l.whole ? run_reduce<T, OP>(r, w, l, b) : one_reduce<T, N, OP>(r, w, l, b))
+            return 1;
+        j += l.count;
+    }
+    return 0;
+}
+
+/* All lines of item k to every peer. */
 template <int N>
 DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int in) {
     const unsigned lines = lines_of(w, k, bytes);
-    unsigned j = 0;
-    for (; j + 4 <= lines; j += 4) {
-        uint32_t v[4][4];
-#pragma unroll
-        for (unsigned i = 0; i < 4; i++)
-            load_line(v[i], (const char *)r.a->src, data_at(w, k, j + i), bytes, w.mine, in);
-#pragma unroll
-        for (unsigned i = 0; i < 4; i++) line_send<N>(r, w, k, j + i, 0, v[i]);
-    }
 #pragma unroll 1
-    for (; j < lines; j++) {
-        uint32_t v[4];
-        load_line(v, (const char *)r.a->src, data_at(w, k, j), bytes, w.mine, in);
-        line_send<N>(r, w, k, j, 0, v);
+    for (unsigned j = 0; j < lines;) {
+        const line_run l = lines_from(w, k, j, lines, bytes, in);
+        uint32_t v[LINES_AT_ONCE][4] = {};
+        if (l.whole)
+            load_lines(v, (const char *)r.a->src, l, w.mine);
+        else
+            load_line(v[0], (const char *)r.a->src, l.at, bytes, w.mine, in);
+#pragma unroll
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+            if (i < l.count) line_send<N>(r, w, l.use, l.j + i, 0, v[i]);
+        j += l.count;
     }
 }
 
@@ -198,19 +356,13 @@ template <int T, int N, int OP> DEV void ar_push(run &r) {
     const symm_args *a = r.a;
     const uint64_t bytes = a->count * a->esize;
     const warp_work w = warp_of(a, PUSH_PLACES);
-    const int in = alignment(a->src), out = alignment(a->dst);
+    const line_buffers b = buffers_of((const char *)a->src, (char *)a->dst, bytes);
+    const int in = alignment(a->src);
     if (OP == ANY_OP && warp_scalars_wait(r)) return;
     item_send<N>(r, w, 0, bytes, in);
     for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
         item_send<N>(r, w, k + 1, bytes, in);
-        const unsigned lines = lines_of(w, k, bytes);
-#pragma unroll 1
-        for (unsigned j = 0; j < lines; j++) {
-            uint32_t own[4], sum[4];
-            load_line(own, (const char *)a->src, data_at(w, k, j), bytes, w.mine, in);
-            if (line_reduce<T, N, OP>(r, w, k, j, own, sum)) return;
-            store_line((char *)a->dst, sum, data_at(w, k, j), bytes, w.mine, out);
-        }
+        if (item_reduce<T, N, OP>(r, w, k, b)) return;
     }
 }
 template <int T, int N> DEV void body_ar_push(run &r) {
@@ -310,7 +462,6 @@ DEV int slices_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint
                 return 1;
     return 0;
 }
-
 /* Two-shot push: each slice's lines to its owner, the owner reduces and sends the result to
  * everybody; 2(n-1)/n of the bytes cross a link. An item's first half is sent one item ahead, so
  * that the link works while the warp waits.
@@ -376,24 +527,34 @@ DEV unsigned lead_of(const void *at, uint64_t bytes) {
     return lead < bytes ? lead : (unsigned)bytes;
 }
 
-/* Copies a line of the own part into the result. If both places have the same alignment (address
- * mod 16), in whole vectors, which begin `lead` bytes further on; the bytes before the first vector
- * go with the first line. */
-DEV void own_line(const symm_args *a, char *own, uint64_t at, uint64_t bytes, const warp_work &w,
-                  int in, int out) {
-    const char *src = (const char *)a->src;
-    uint32_t v[4];
-    if (((uintptr_t)src - (uintptr_t)own) % 16) {
-        load_line(v, src, at, bytes, w.mine, in);
-        store_line(own, v, at, bytes, w.mine, out);
-        return;
+/* A run of own lines into the result, in whole vectors. */
+DEV void own_vectors(const char *src, char *own, const warp_work &w, const line_run &l) {
+    const piece m = {w.lane * 16, 0};
+    uint32_t v[LINES_AT_ONCE][4] = {};
+    if (w.lane >= LINE_DATA / 16) return;
+    load_lines(v, src, l, m);
+    store_lines(own, v, l, m);
+}
+/* Copies the own lines of item k from `src` into the result, `own`. If both have the same alignment
+ * (address mod 16), in whole vectors, which begin `lead` bytes further on; the bytes before the
+ * first vector go with the first line. */
+DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, uint64_t bytes) {
+    const int same = ((uintptr_t)src - (uintptr_t)own) % 16 == 0;
+    const unsigned lead = same ? lead_of(src, bytes) : 0, lines = lines_of(w, k, bytes);
+    const int in = same ? 16 : alignment(src), out = same ? 16 : alignment(own);
+    if (!data_at(w, k, 0) && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
+#pragma unroll 1
+    for (unsigned j = 0; j < lines;) {
+        const line_run l = lines_from(w, k, j, lines, bytes - lead, same ? 16 : 0);
+        uint32_t v[4];
+        j += l.count;
+        if (l.whole) {
+            own_vectors(src + lead, own + lead, w, l);
+            continue;
+        }
+        load_line(v, src + lead, l.at, bytes - lead, w.mine, in);
+        store_line(own + lead, v, l.at, bytes - lead, w.mine, out);
     }
-    const unsigned lead = lead_of(src, bytes);
-    const uint64_t from = at + lead + (unsigned)w.lane * 16u;
-    const int64_t valid = w.lane < LINE_DATA / 16 ? (int64_t)(bytes - from) : 0;
-    load_user(v, src + from, valid, 16);
-    store_user(own + from, v, valid, 16);
-    if (!at && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
 }
 
 /* all_gather with lines; places as in ar_push. */
@@ -403,25 +564,18 @@ template <int N> DEV void body_ag_push(run &r) {
     const uint64_t bytes = a->count * a->esize;
     const warp_work w = warp_of(a, PUSH_PLACES);
     char *own = (char *)a->dst + (uint64_t)a->rank * bytes;
-    const int in = alignment(a->src), to_own = alignment(own);
+    const int in = alignment(a->src);
     item_send<N>(r, w, 0, bytes, in);
     for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
         item_send<N>(r, w, k + 1, bytes, in);
         const unsigned lines = lines_of(w, k, bytes);
-        uint32_t v[4];
-#pragma unroll 2
-        for (unsigned j = 0; j < lines && own != a->src; j++)
-            own_line(a, own, data_at(w, k, j), bytes, w, in, to_own);
+        if (own != a->src) item_own((const char *)a->src, own, w, k, bytes);
         if (N > 2 && parts_take<N>(r, w, k, bytes, lines)) return;
 #pragma unroll 1
         for (int q = 1; q < (N > 2 ? 1 : n); q++) {
             const int p = peer_of(a->rank, n, q);
-            char *to = (char *)a->dst + (uint64_t)p * bytes;
-            const int align = alignment(to);
-            for (unsigned j = 0; j < lines; j++) {
-                if (line_recv(r, w, k, j, 0, p, v)) return;
-                store_line(to, v, data_at(w, k, j), bytes, w.mine, align);
-            }
+            if (lines_take(r, w, k, lines, 0, p, (char *)a->dst + (uint64_t)p * bytes, bytes))
+                return;
         }
     }
 }

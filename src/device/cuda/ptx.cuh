@@ -52,6 +52,16 @@ DEV uint4 get16(const void *p) {
                  : "memory");
     return v;
 }
+/* The same where `wanted` says so. Not by a branch: behind one a load is waited for before the next
+ * is made. */
+DEV void get16_if(uint4 &v, const void *p, int wanted) {
+    asm volatile("{\n\t.reg .pred wanted;\n\t" PTX_REG16 "setp.ne.s32 wanted, %5, 0;\n\t"
+                 "@wanted " PTX_LOAD16("%4", "%0", "%1", "%2", "%3")
+                     PTX_UNPACK16("%0", "%1", "%2", "%3") "}"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                 : "l"(p), "r"(wanted)
+                 : "memory");
+}
 DEV void put8(void *p, uint64_t v) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
@@ -137,6 +147,24 @@ DEV uint2 load8(const char *p) {
     uint2 v;
     asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
     return v;
+}
+/* 16, 8 or no bytes, as `size` says, without a branch (see get16_if). */
+DEV void load_sized(uint32_t (&v)[4], const char *p, int size) {
+    asm volatile("{\n\t.reg .pred four, two;\n\t"
+                 "setp.eq.s32 four, %5, 16;\n\tsetp.eq.s32 two, %5, 8;\n\t"
+                 "@four ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n\t"
+                 "@two ld.global.cg.v2.u32 {%0, %1}, [%4];\n\t}"
+                 : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3])
+                 : "l"(p), "r"(size)
+                 : "memory");
+}
+DEV void store_sized(char *p, const uint32_t (&v)[4], int size) {
+    asm volatile("{\n\t.reg .pred four, two;\n\t"
+                 "setp.eq.s32 four, %5, 16;\n\tsetp.eq.s32 two, %5, 8;\n\t"
+                 "@four st.global.v4.u32 [%4], {%0, %1, %2, %3};\n\t"
+                 "@two st.global.v2.u32 [%4], {%0, %1};\n\t}" ::"r"(v[0]),
+                 "r"(v[1]), "r"(v[2]), "r"(v[3]), "l"(p), "r"(size)
+                 : "memory");
 }
 DEV uint32_t load4(const char *p) {
     uint32_t v;
