@@ -103,9 +103,9 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
 /* Lines of one rank that a warp loads, waits for and reduces together: a trip to memory, and a wait,
  * is one for all of them. */
 #define LINES_AT_ONCE 4
-/* `count` lines of item `use` from line j on: LINES_AT_ONCE of them, or what is left, where all are
- * whole and at multiples of 16 bytes. Then nothing is asked line by line, for behind a branch each
- * load is waited for before the next. Elsewhere one. */
+/* `count` lines of item `use` from line j on: LINES_AT_ONCE of them, or what is left. whole: each
+ * lane has all of its piece of each, or nothing, at multiples of 16 bytes. Then nothing is asked
+ * line by line, for behind a branch each load is waited for before the next. */
 struct line_run {
     uint32_t use;
     unsigned j, count;
@@ -118,24 +118,35 @@ DEV line_run lines_from(const warp_work &w, uint32_t use, unsigned j, unsigned l
     l.use = use, l.j = j;
     l.count = lines - j < LINES_AT_ONCE ? lines - j : LINES_AT_ONCE;
     l.at = data_at(w, use, j), l.step = (uint64_t)(unsigned)w.warps * LINE_DATA;
-    l.whole = align == 16 && l.at + (l.count - 1) * l.step + LINE_DATA <= bytes;
+    l.whole =
+        align == 16 && (bytes % 16 == 0 || l.at + (l.count - 1) * l.step + LINE_DATA <= bytes);
+    return l;
+}
+/* The first of them alone, if they are not whole. */
+DEV line_run whole_or_one(line_run l) {
     if (!l.whole) l.count = 1;
     return l;
 }
-/* Whole lines of a buffer. */
+/* Of whole lines those of which this lane has its piece: all, or all but the last. */
+DEV unsigned pieces_in(const line_run &l, uint64_t bytes, const piece &m) {
+    return l.count - (l.at + (l.count - 1) * l.step + (unsigned)m.at >= bytes);
+}
+/* Whole lines of a buffer of `bytes`. */
 DEV void load_lines(uint32_t (&v)[LINES_AT_ONCE][4], const char *base, const line_run &l,
-                    const piece &m) {
+                    uint64_t bytes, const piece &m) {
     const char *p = base + l.at + (unsigned)m.at;
+    const unsigned n = pieces_in(l, bytes, m);
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        load_sized(v[i], p + i * l.step, i < l.count ? m.flags ? 8 : 16 : 0);
+        load_sized(v[i], p + i * l.step, i >= n ? 0 : m.flags ? 8 : 16);
 }
 DEV void store_lines(char *base, const uint32_t (&v)[LINES_AT_ONCE][4], const line_run &l,
-                     const piece &m) {
+                     uint64_t bytes, const piece &m) {
     char *p = base + l.at + (unsigned)m.at;
+    const unsigned n = pieces_in(l, bytes, m);
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        store_sized(p + i * l.step, v[i], i < l.count ? m.flags ? 8 : 16 : 0);
+        store_sized(p + i * l.step, v[i], i >= n ? 0 : m.flags ? 8 : 16);
 }
 
 /* The lines from rank p, polled together. All lanes together. 1: leave. */
@@ -162,13 +173,14 @@ DEV int lines_recv(run &r, const warp_work &w, const line_run &l, int phase, int
     return 0;
 }
 /* A run of lines from rank p, copied to `to`. 1: leave. */
-DEV int run_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to) {
+DEV int run_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to,
+                 uint64_t bytes) {
     uint4 v[LINES_AT_ONCE] = {};
     uint32_t x[LINES_AT_ONCE][4];
     if (lines_recv(r, w, l, phase, p, v)) return 1;
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++) to_words(x[i], v[i]);
-    store_lines(to, x, l, w.mine);
+    store_lines(to, x, l, bytes, w.mine);
     return 0;
 }
 DEV int line_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to,
@@ -184,8 +196,8 @@ DEV int lines_take(run &r, const warp_work &w, uint32_t use, unsigned lines, int
     const int align = alignment(to);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = lines_from(w, use, j, lines, bytes, align);
-        if (l.whole ? run_copy(r, w, l, phase, p, to)
+        const line_run l = whole_or_one(lines_from(w, use, j, lines, bytes, align));
+        if (l.whole ? run_copy(r, w, l, phase, p, to, bytes)
                     : line_copy(r, w, l, phase, p, to, bytes, align))
             return 1;
         j += l.count;
@@ -297,11 +309,11 @@ DEV int run_reduce(run &r, const warp_work &w, const line_run &l, const line_buf
     uint32_t own[LINES_AT_ONCE][4] = {};
     uint4 v[LINES_AT_ONCE] = {};
     if (lines_recv(r, w, l, 0, 1 - r.a->rank, v)) return 1;
-    load_lines(own, b.src, l, w.mine);
+    load_lines(own, b.src, l, b.bytes, w.mine);
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
         if (i < l.count) pair_reduce<T, OP>(r, own[i], v[i]);
-    store_lines(b.dst, own, l, w.mine);
+    store_lines(b.dst, own, l, b.bytes, w.mine);
     return 0;
 }
 /* The same of a line of any number of ranks. */
@@ -313,15 +325,16 @@ DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buf
     store_line(b.dst, sum, l.at, b.bytes, w.mine, b.out);
     return 0;
 }
-/* All lines of item k. Lines of more ranks than two are together themselves, one of each; those of
- * 16 elements in 16 bytes have no registers for it. */
+/* All lines of item k. Lines of more ranks than two are together themselves, one of each. Small
+ * elements have no registers for it, those of 2 bytes where any reduction is compiled in. */
 template <int T, int N, int OP>
 DEV int item_reduce(run &r, const warp_work &w, uint32_t k, const line_buffers &b) {
-    constexpr int runs = N == 2 && elem<T>::BYTES > 1;
+    constexpr int runs = N == 2 && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
     const unsigned lines = lines_of(w, k, b.bytes);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = lines_from(w, k, j, lines, b.bytes, runs && b.in == b.out ? b.in : 0);
+        const int align = runs && b.in == b.out ? b.in : 0;
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, b.bytes, align));
         if (runs && l.whole ? run_reduce<T, OP>(r, w, l, b) : one_reduce<T, N, OP>(r, w, l, b))
             return 1;
         j += l.count;
@@ -335,10 +348,10 @@ DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int i
     const unsigned lines = lines_of(w, k, bytes);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = lines_from(w, k, j, lines, bytes, in);
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, in));
         uint32_t v[LINES_AT_ONCE][4] = {};
         if (l.whole)
-            load_lines(v, (const char *)r.a->src, l, w.mine);
+            load_lines(v, (const char *)r.a->src, l, bytes, w.mine);
         else
             load_line(v[0], (const char *)r.a->src, l.at, bytes, w.mine, in);
 #pragma unroll
@@ -462,6 +475,7 @@ DEV int slices_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint
                 return 1;
     return 0;
 }
+
 /* Two-shot push: each slice's lines to its owner, the owner reduces and sends the result to
  * everybody; 2(n-1)/n of the bytes cross a link. An item's first half is sent one item ahead, so
  * that the link works while the warp waits.
@@ -528,12 +542,13 @@ DEV unsigned lead_of(const void *at, uint64_t bytes) {
 }
 
 /* A run of own lines into the result, in whole vectors. */
-DEV void own_vectors(const char *src, char *own, const warp_work &w, const line_run &l) {
+DEV void own_vectors(const char *src, char *own, const warp_work &w, const line_run &l,
+                     uint64_t bytes) {
     const piece m = {w.lane * 16, 0};
     uint32_t v[LINES_AT_ONCE][4] = {};
     if (w.lane >= LINE_DATA / 16) return;
-    load_lines(v, src, l, m);
-    store_lines(own, v, l, m);
+    load_lines(v, src, l, bytes, m);
+    store_lines(own, v, l, bytes, m);
 }
 /* Copies the own lines of item k from `src` into the result, `own`. If both have the same alignment
  * (address mod 16), in whole vectors, which begin `lead` bytes further on; the bytes before the
@@ -545,11 +560,11 @@ DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, ui
     if (!data_at(w, k, 0) && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = lines_from(w, k, j, lines, bytes - lead, same ? 16 : 0);
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes - lead, same ? 16 : 0));
         uint32_t v[4];
         j += l.count;
         if (l.whole) {
-            own_vectors(src + lead, own + lead, w, l);
+            own_vectors(src + lead, own + lead, w, l, bytes - lead);
             continue;
         }
         load_line(v, src + lead, l.at, bytes - lead, w.mine, in);
