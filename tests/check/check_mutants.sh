@@ -5,8 +5,9 @@
 #
 # Only the files that a change reaches are compiled anew; the rest comes from the archives that
 # `make check` has built. First every program runs with the same files unchanged, and must pass: so
-# it is the change that is found, and nothing else. KEEP=1 leaves the copies and what the tests
-# printed in build/mutants.
+# it is the change that is found, and nothing else. A mutant has five times as long as that took,
+# and 20 s: those that spin for ever would otherwise take most of the time of all. KEEP=1 leaves the
+# copies and what the tests printed in build/mutants.
 #
 #   tests/check/check_mutants.sh [NAME... | K/N]
 #
@@ -100,11 +101,11 @@ link() { # program, kind, test, objects
         "$at/libsymm.a" "$beside/libsymm-images.so" -Wl,-rpath,"$(cd "$beside" && pwd)" \
         -pthread -ldl -lrt -lm -o "$program"
 }
-run() { # program, tests: 0 passed, 1 failed, 2 neither
-    program=$1
-    shift
+run() { # program, seconds, tests: 0 passed, 1 failed, 2 neither
+    program=$1 limit=$2
+    shift 2
     case $program in *.tsan) set -- $fixed "$program" "$@" ;; *) set -- "$program" "$@" ;; esac
-    timeout -k 2 $seconds "$@" >"$program.log" 2>&1
+    timeout -k 2 "$limit" "$@" >"$program.log" 2>&1
     case $? in 0) return 0 ;; 1 | 124 | 137) return 1 ;; *) return 2 ;; esac
 }
 have() { # kind, test
@@ -173,8 +174,10 @@ control() { # kind, test
     made=$(compile "$out/unchanged" "$1" $sources 2>"$out/log") &&
         link "$out/$2.$1" "$1" "$2" $made 2>>"$out/log"
     if [ $? -ne 0 ]; then t_fail "$name" "$(cat "$out/log")"; return; fi
-    if run "$out/$2.$1" $(column "$1" "$2" 6); then
+    began=$(date +%s)
+    if run "$out/$2.$1" $seconds $(column "$1" "$2" 6); then
         t_ok "$name" && passing="$passing $1/$2"
+        echo $((20 + 5 * ($(date +%s) - began))) >"$out/$2.$1.limit"
     else
         t_fail "$name" "$(tail -n 20 "$out/$2.$1.log")"
     fi
@@ -204,8 +207,8 @@ mutant() { # name, files, script, kind, test, tests
         link "$tree/$test.$kind" "$kind" "$test" $made 2>>"$out/log"
     if [ $? -ne 0 ]; then t_fail "$name" "does not build: $(cat "$out/log")"; return; fi
     # Three times at most: what a mutant does to threads or processes may take the luck of a moment.
-    program=$tree/$test.$kind
-    run "$program" $6 && run "$program" $6 && run "$program" $6
+    program=$tree/$test.$kind limit=$(cat "$out/$test.$kind.limit")
+    run "$program" "$limit" $6 && run "$program" "$limit" $6 && run "$program" "$limit" $6
     case $? in
     0) t_fail "$name" "survived: $test passes ($6)" ;;
     1) t_ok "$name" && [ -n "${KEEP:-}" ] || rm -rf "$tree" ;;

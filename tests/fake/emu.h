@@ -36,7 +36,8 @@ void emu_forget(void);
 /* 1: all kernels of the rank have ended. During a run; the next two also after it. */
 int emu_ended(int rank);
 int emu_delays(void); /* 1: in this run stores become visible late, and loads are made early */
-/* No kernel of this rank begins until emu_hold(-1). Before a run, and from emu_between. */
+/* No kernel of this rank begins, and those that run stand still, until emu_hold(-1). Before a run,
+ * and from emu_between. */
 void emu_hold(int rank);
 /* Called after each step of the fibers, counted from 1 in each run, for tests that interfere (for
  * example with an abort word); NULL: none. */

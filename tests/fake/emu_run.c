@@ -86,7 +86,7 @@ static struct {
         const char *p;
         size_t bytes;
     } piece[PIECES];
-    int pieces, failed, held; /* held: the rank that may not begin; -1: none */
+    int pieces, failed, held; /* held: the rank that stands still; -1: none */
     void **stack;             /* stacks that no fiber uses */
     size_t stacks, made;
     char why[256];
@@ -469,9 +469,12 @@ static void launch(int rank) {
     }
 }
 
+/* The rank that is held goes on all the same where nobody else can. */
 static fiber *choose(void) {
+    enum { TRIES = 1000 };
     fiber *f = e.ready[draw(e.nready)];
     for (int i = 0; f->slow && i < 2 * f->slow && draw(8); i++) f = e.ready[draw(e.nready)];
+    for (int i = 0; f->rank == e.held && i < TRIES; i++) f = e.ready[draw(e.nready)];
     return f;
 }
 

@@ -314,7 +314,7 @@ static inline void memory_is_as_modelled(uint64_t seed) {
 
 static inline int cases(int usual) {
     const char *n = getenv("T_CASES"), *full = getenv("T_FULL");
-    return n ? atoi(n) : full && atoi(full) > 0 ? 10 * usual : usual;
+    return n ? atoi(n) : full && atoi(full) > 0 ? 3 * usual : usual;
 }
 static inline uint64_t first_seed(void) {
     const char *s = getenv("T_SEED");

@@ -188,6 +188,8 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     /* as where scratch is short */
     if (!symm_kernels[s->plan.kernel].places && s->plan.line_warps && draw(4))
         s->plan.line_warps = 1;
+    /* fewer rows of a warp, of which results have half: an odd number, and many more pieces */
+    if (k.staging && s->plan.stage_rows > 2 && draw(2)) s->plan.stage_rows = 2;
     if (s->v.n) make_parts(s);
     if (s->call.count) place(s);
 }

@@ -22,7 +22,7 @@ static void matrix_rank(int rank, int n, void *arg) {
 }
 
 static void matrix(int n) {
-    job j = {.seed = ck_seed(), .cases = ck_full() ? 720 : CK_SLOW ? 24 : 72};
+    job j = {.seed = ck_seed(), .cases = ck_full() ? 240 : CK_SLOW ? 24 : 72};
     for (j.env = 0; j.env < CK_ENVS; j.env++) {
         ck_env(j.env);
         T_OK(symmCommInitAll(j.comms, n, NULL));
