@@ -48,7 +48,7 @@ static void in_opposite_orders(int comms) {
     static side s;
     one all[RANKS][THREADS];
     pthread_t t[RANKS][THREADS];
-    s = (side){.comms = comms, .rounds = getenv("T_FULL") ? 30000 / THREADS : 10000 / THREADS};
+    s = (side){.comms = comms, .rounds = getenv("T_FULL") ? 100000 / THREADS : 10000 / THREADS};
     for (int c = 0; c < comms; c++) {
         T_OK(symmCommInitAll(s.comm[c], RANKS, NULL));
         for (int r = 0; r < RANKS; r++) T_OK(symmStreamCreate(&s.stream[c][r]));
