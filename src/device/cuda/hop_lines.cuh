@@ -128,8 +128,8 @@ DEV int hop_gather_copy(run &r, const warp_work &w, uint32_t k, unsigned lines) 
             if (hop_lines_copy<S, group>(r, w, k, j, from)) return 1;
     return 0;
 }
-/* Item k of all givers. Reduced in place is safe: the lanes that store a line of the result are those
- * that have loaded what was there. 1: leave. */
+/* Item k of all givers. In place is safe: the lanes that store a line of the result are those that
+ * have loaded what was there. 1: leave. */
 template <int S, int T, int N, int OP>
 DEV int hop_item_take(run &r, const warp_work &w, uint32_t k, const line_buffers &b) {
     const unsigned lines = lines_of(w, k, b.bytes);

@@ -100,8 +100,8 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
 
 /* ---- several lines of a rank together -------------------------------------------------------- */
 
-/* Lines of one rank that a warp loads, waits for and reduces together: a trip to memory, and a wait,
- * is one for all of them. */
+/* Lines of one rank that a warp loads, waits for and reduces together: one trip to memory, and one
+ * wait, for all of them. */
 #define LINES_AT_ONCE 4
 /* `count` lines of item `use` from line j on: LINES_AT_ONCE of them, or what is left. whole: each
  * lane has all of its piece of each, or nothing, at multiples of 16 bytes. Then nothing is asked
