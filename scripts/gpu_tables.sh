@@ -8,6 +8,9 @@
 # A table of ours alone is made again once there is NCCL to stand beside it.
 is_made() { [ -s "$1" ] && { [ -z "$vs" ] || grep -q '"nccl":' "$1"; }; }
 
+# The flag for bare loops beside it, of which symm-perf has some for these.
+with_limits() { case $1 in all_reduce | all_gather) echo --limits ;; esac }
+
 # gpu_table RANKS COLLECTIVE TYPE [PLACE FLAGS...]: JSON, SVG and the table itself. The JSON comes
 # last, when all has gone well. PLACE: what is not as usual, buffers in windows and aligned, sizes
 # in powers of two, graphs.
@@ -25,7 +28,8 @@ gpu_table() {
         shift
         set -- -f 4 "$@"
     else
-        set -- -f 2 -R 2 --limits
+        # shellcheck disable=SC2046 # a flag or none
+        set -- -f 2 -R 2 $(with_limits "$collective")
     fi
     # shellcheck disable=SC2086 # vs is words
     if launch_gpus "$ranks" "$BIN/symm-perf" "$collective" -d "$type" -b 1K -e 1G -G 2 \
@@ -72,5 +76,6 @@ gpu_tables_of() {
     for bytes in 1000 24592 3145732; do
         gpu_table "$1" "$2" float "$bytes" -b "$bytes" -e "$bytes"
     done
-    gpu_table "$1" "$2" float eager -e 1M -G 0 --limits
+    # shellcheck disable=SC2046 # a flag or none
+    gpu_table "$1" "$2" float eager -e 1M -G 0 $(with_limits "$2")
 }

@@ -77,6 +77,22 @@ static void direct_kernels_relay_by_size(void) {
                 }
 }
 
+/* The few warps of a quarter of each multiprocessor are slower by lines: they end earlier. */
+static void quarters_relay_less_by_lines(void) {
+    static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather};
+    for (int c = 0; c < 2; c++)
+        for (int more = 0; more < 2; more++) {
+            symm_plan_env env = {
+                .nranks = 2, .gpu = 1, .sms = 132, .quarter = 1, .forced = free_choice};
+            env.scratch = symm_plan_gpu_scratch(112 << 20, 2);
+            const uint64_t each = (4ull << 20) / (c ? 2u : 1u) + (unsigned)more;
+            const symm_call call = {.coll = colls[c], .count = each, .type = symmUint8, .esize = 1};
+            const symm_plan p = symm_plan_make(&env, &call);
+            T_EQ(p.kernel, c ? SYMM_KERNEL_AG_DIRECT : SYMM_KERNEL_AR_DIRECT);
+            T_EQ(p.line_warps > 0, !more);
+        }
+}
+
 /* What is left of a GPU for others, by what the program has asked for. */
 static void budgets(void) {
     static const struct {
@@ -98,4 +114,5 @@ static void budgets(void) {
     }
 }
 
-T_MAIN(T(large_calls_fill_the_gpu), T(direct_kernels_relay_by_size), T(budgets))
+T_MAIN(T(large_calls_fill_the_gpu), T(direct_kernels_relay_by_size),
+       T(quarters_relay_less_by_lines), T(budgets))

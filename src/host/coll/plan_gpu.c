@@ -14,6 +14,9 @@
  * differ in their alignment (address mod 16). Measured on two H200: at 32 MB the two are within 4
  * %, at 64 MB staging wins (docs/performance.md). */
 #define LINES_UPTO (32ull << 20)
+/* The same for a quarter of each multiprocessor, whose few warps are slower by lines: two H100, 4
+ * MB within 5 %, 8 MB 53 and 44 us. Predicted for more ranks than two. */
+#define QUARTER_LINES_UPTO (4ull << 20)
 
 static const symm_plan_row table[] = {
 #define SYMM_PLAN_GPU(id, ...) {.kernel = SYMM_KERNEL_##id, __VA_ARGS__},
@@ -127,9 +130,10 @@ uint64_t symm_plan_gpu_lines_cap(const symm_scratch *s) {
 static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_plan *p) {
     const symm_kernel_row *own = &symm_kernels[p->kernel], *k = &symm_kernels[own->relay];
     const uint64_t bytes = symm_plan_message(call),
-                   ranks = symm_holds_parts(symm_colls[call->coll].out, env->nranks);
+                   ranks = symm_holds_parts(symm_colls[call->coll].out, env->nranks),
+                   upto = (env->quarter ? QUARTER_LINES_UPTO : LINES_UPTO) / ranks;
     if (env->relay == SYMM_RELAY_STAGING || (env->nranks == 8 && own->sliced)) return;
-    if (env->relay == SYMM_RELAY_AUTO && bytes > LINES_UPTO / ranks) return;
+    if (env->relay == SYMM_RELAY_AUTO && bytes > upto) return;
     symm_plan lines = *p;
     pick_lines(env, k, work(env, call, k), &lines);
     if (lines.ctas == p->ctas) p->line_warps = lines.line_warps, p->lines = lines.lines;
@@ -227,8 +231,13 @@ enum { PROTOCOL = 7 };
 static uint64_t layout(uint64_t h) {
     static const uint64_t bytes[] = {1ull << 20, 112ull << 20};
     static const int ranks[] = {2, 4, 8, 72};
-    const uint64_t fixed[] = {
-        PROTOCOL, LINE_DATA, LINES_UPTO, STAGE_ROW, SYMM_GPU_STAGE_PLACES, sizeof(symm_gpu_ctl)};
+    const uint64_t fixed[] = {PROTOCOL,
+                              LINE_DATA,
+                              LINES_UPTO,
+                              QUARTER_LINES_UPTO,
+                              STAGE_ROW,
+                              SYMM_GPU_STAGE_PLACES,
+                              sizeof(symm_gpu_ctl)};
     for (unsigned i = 0; i < sizeof fixed / sizeof fixed[0]; i++) h = (h ^ fixed[i]) * FNV;
     for (unsigned i = 0; i < 8; i++) {
         symm_plan_env env = {.nranks = ranks[i / 2], .gpu = 1, .sms = 132};
