@@ -35,8 +35,8 @@ const char *__asan_default_options(void) {
 #endif
 
 #if T_TSAN
-/* The dynamic linker frees the storage of a finished thread when its stack is used again. The kernel
- * tells it of the end, by a word that the checker does not watch. */
+/* The dynamic linker frees the storage of a finished thread when its stack is used again. It is
+ * told of the end by a word that the checker does not watch. */
 const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void) {
     return "race:_dl_deallocate_tls\n";
