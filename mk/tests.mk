@@ -251,9 +251,8 @@ LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
 MUTANTS   := tests/check/check_mutants.sh
 # Of mutants some; check-full runs all of them, in parts beside each other.
 PARTS     := $(if $(T_FULL),$(foreach k,1 2 3 4 5 6 7 8,'$(MUTANTS) $(k)/8'),$(MUTANTS))
-# Mutants wait for deadlines, so a third program keeps two cores busy.
 check-rest-run:
-	@$(RUN_SH) -j 3 $(PARTS) $(filter-out $(MUTANTS),$(filter $(LONG_CHECKS),$(CHECKS))) \
+	@$(RUN_SH) -j 2 $(PARTS) $(filter-out $(MUTANTS),$(filter $(LONG_CHECKS),$(CHECKS))) \
 	  $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) \
 	  $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 

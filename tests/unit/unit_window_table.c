@@ -117,11 +117,11 @@ static void without_memory_less_is_known(void) {
 
 /* ---- what a call pays for them ---- */
 
-enum { FEW = 10, MANY = 10000, EACH = 1024, CALLS = 20000 };
+enum { FEW = 10, MANY = 10000, EACH = 1024, CALLS = 20000, ROUNDS = T_TSAN ? 2 : 7 };
 
 static double rotate(symmComm_t comm, char *p, int n) {
     double best = 1e9;
-    for (int round = 0; round < 7; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         const uint64_t from = symm_now_ns();
         for (int i = 0; i < CALLS; i++) {
             char *at = p + (size_t)(i % n) * 2 * EACH;
