@@ -53,6 +53,10 @@ flags_of_tables "$dir/tree/scripts/gpu_tables.sh"
 (cd "$dir/tree" && BUILD=$(cd "$OLDPWD" && cd "$build" && pwd) scripts/campaign.sh run \
     table-all_reduce-2) >"$dir/out" 2>&1
 t_expect "a collective's tables" "0 1 passed, 0 failed, 0 skipped" "$? $(tail -n 1 "$dir/out")"
+(cd "$dir/tree" && BUILD=$(cd "$OLDPWD" && cd "$build" && pwd) \
+    CAMPAIGN_OUT=$dir/other scripts/campaign.sh run table-alltoall-2) >"$dir/out" 2>&1
+t_expect "those of a collective without a bare loop" "0 1 passed, 0 failed, 0 skipped" \
+    "$? $(tail -n 1 "$dir/out")"
 GPU_RUNS=$dir/runs scripts/gpu_report.sh "$CAMPAIGN_OUT" >"$dir/out" 2>&1
 t_expect "the report has a row of each part" "1 1" \
     "$(grep -c '^| `check-gpu_pointer` | 2 x fake |' "$dir/out")" \

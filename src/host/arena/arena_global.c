@@ -314,8 +314,8 @@ static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
     return SYMM_PLACE_NONE;
 }
 
-/* Under the lock. Bytes that s cannot be made to wait for now are skipped: they stay taken until
- * the engine has found others. */
+/* Under the lock. Bytes for which s cannot be made to wait are skipped: they stay taken until the
+ * engine has found others. */
 static symmResult_t find(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                          uint64_t align, int last, uint64_t *off) {
     int why = ENOSPC;

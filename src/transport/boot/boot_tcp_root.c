@@ -185,7 +185,7 @@ static void read_pending(setup *s, int i) {
     take_hello(s, i);
 }
 
-/* After a failed accept: 1 to try the next connection, 0 to stop for now. */
+/* After a failed accept: 1 to try the next connection, 0 to stop until the next poll. */
 static int accept_failed(setup *s) {
     int e = errno;
     if (e == EAGAIN || e == EWOULDBLOCK) return 0;
