@@ -54,10 +54,11 @@ M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
 # The GPU kernels on fibers, which unit_kernels and unit_p2p_* run.
 EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_stores emu_kernels)
-T_OBJ        := $(TOBJ)/tests/t.o $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
+SANITIZED    := $(if $(SANITIZERS),$(TOBJ)/tests/sanitized.o)
+T_OBJ        := $(TOBJ)/tests/t.o $(SANITIZED) $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
 MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
 TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) \
-                    $(MPI_LEAKS) $(T_PARTS) $(EMU_OBJ)
+                    $(SANITIZED) $(MPI_LEAKS) $(T_PARTS) $(EMU_OBJ)
 
 $(TOBJ)/tests/parts.a: $(T_PARTS)
 	@$(call say,AR,$@)

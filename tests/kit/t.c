@@ -26,22 +26,6 @@
 #include "base/stats.h"
 #include "base/status.h"
 
-#if T_ASAN
-/* Leaks count whatever the platform's default is; each test's child looks for them at its exit. */
-const char *__asan_default_options(void);
-const char *__asan_default_options(void) {
-    return "detect_leaks=1";
-}
-#endif
-
-#if T_TSAN
-/* The dynamic linker frees the storage of a finished thread when its stack is used again. It is
- * told of the end by a word that the checker does not watch. */
-const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void) {
-    return "race:_dl_deallocate_tls\n";
-}
-#endif
 enum { NONE, CLAIMED, FAILED, SKIPPED };
 enum { MAX_GAUGES = 64, SHOWN_BYTES = 65536, POLL_MS = 20 };
 

@@ -5,6 +5,7 @@
 #endif
 #include "t.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -392,6 +393,17 @@ static void races_are_reported(void) {
 #endif
 }
 
+/* A hook that its runtime does not find is no error there: it is as if it had not been written. */
+static void sanitizers_find_their_hooks(void) {
+#if T_ASAN
+    T_CHECK(dlsym(RTLD_DEFAULT, "__asan_default_options"));
+#elif T_TSAN
+    T_CHECK(dlsym(RTLD_DEFAULT, "__tsan_default_suppressions"));
+#else
+    T_SKIP("needs an ASan or a TSan build");
+#endif
+}
+
 static void good_tests_pass_in_silence(void) {
     expect("good_warning", 0, "ok", "");
     T_STREQ(output, "1..1\nok 1 - good_warning\n");
@@ -435,6 +447,7 @@ static const t_test tests[] = {T(failing_checks_are_reported),
                                T(ranks_that_fail_or_die_are_reported),
                                T(lost_memory_is_reported),
                                T(races_are_reported),
+                               T(sanitizers_find_their_hooks),
                                T(good_tests_pass_in_silence),
                                T(skips_are_told_apart),
                                T(unknown_names_are_refused),
