@@ -177,9 +177,9 @@ tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) \
 $(FATBINS)/user.fatbin: tests/gpu/user.cu $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
-# Not under sanitizers: the harness itself, and fibers, whose stacks sanitizers do not know. Not
-# under ThreadSanitizer: arithmetic of one thread.
-ASAN_UNITS   := $(filter-out unit_harness $(ON_FIBERS),$(UNIT_TESTS))
+# Not under sanitizers: fibers, whose stacks sanitizers do not know. Not under ThreadSanitizer:
+# arithmetic of one thread.
+ASAN_UNITS   := $(filter-out $(ON_FIBERS),$(UNIT_TESTS))
 ONE_THREAD   := unit_survive unit_reduce unit_plan unit_place unit_place_small unit_place_wide \
                 unit_gplan unit_cuda_share unit_caches
 TSAN_UNITS   := $(filter-out $(ONE_THREAD),$(ASAN_UNITS))
@@ -251,9 +251,11 @@ LONG_ASAN := $(if $(T_FULL),,$(ASAN_TEST)/fault_limits $(ASAN_TEST)/fault_boot)
 LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
 MUTANTS   := tests/check/check_mutants.sh
 # Of mutants some; check-full runs all of them, in parts beside each other.
+# Two programs at a time keep their limits on a slow machine; check-full has three times as long.
+REST_AT_ONCE := $(if $(T_FULL),4,2)
 PARTS     := $(if $(T_FULL),$(foreach k,1 2 3 4 5 6 7 8,'$(MUTANTS) $(k)/8'),$(MUTANTS))
 check-rest-run:
-	@$(RUN_SH) -j 2 $(PARTS) $(filter-out $(MUTANTS),$(filter $(LONG_CHECKS),$(CHECKS))) \
+	@$(RUN_SH) -j $(REST_AT_ONCE) $(PARTS) $(filter-out $(MUTANTS),$(filter $(LONG_CHECKS),$(CHECKS))) \
 	  $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) \
 	  $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 

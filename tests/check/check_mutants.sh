@@ -85,6 +85,7 @@ link() { # program, kind, test, objects
         case $* in *emu_kernels*) ;; *) set -- "$@" "$at/tests/emu_kernels.o" ;; esac
         set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_stores.o"
     fi
+    [ "$kind" != tsan ] || set -- "$@" "$at/tests/sanitized.o"
     case $test in
     unit_heap_dump) set -- "$@" "$at/tests/info_map.o" "$at/tests/info_map_svg.o" ;;
     *_nccl*) # the rest of the drop-in
