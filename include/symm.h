@@ -447,9 +447,21 @@ SYMM_API symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info);
  *    system scope (atomicAdd_system, cuda::atomic of thread_scope_system).
  * Order: local. */
 SYMM_API symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr);
-/* Multicast address of byte `offset`. Order: local.
+/* Multicast address of byte `offset`: one for all ranks, in a range of addresses of its own. What a
+ * GPU stores there goes to every rank's memory, and a load-reduce reads all of it (PTX: multimem).
+ * Plain loads and stores are not for it; on the host backend they fault.
+ *  - The ranks' buffers must begin at the same offset of their memory. What is beyond the shortest
+ *    rank's part has no such address.
+ *  - Between accesses through this address and through another one of the same bytes a kernel needs
+ *    fence.proxy.alias.
+ * Requires: SYMM_MULTICAST=1 on every rank, NCCL_NVLS_ENABLE not 0. Order: local.
  * Errors: symmNotSupported, with the reason, if there is none. */
 SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr);
+/* The same for [mem, mem + bytes), this rank's memory in a window, heap or vector of comm. Order:
+ * local, the communicator's thread.
+ * Errors: symmInvalidArgument if it is in none of them. */
+SYMM_API symmResult_t symmMemMulticastPtr(symmComm_t comm, const void *mem, size_t bytes,
+                                          void **ptr);
 
 /* ---- collectives -----------------------------------------------------------------------------
  * Each is one kernel on `stream`; the calls of a communicator run in the order in which they are

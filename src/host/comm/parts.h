@@ -44,10 +44,13 @@ typedef struct {
     struct symm_watch *watch; /* watch.c */
 } symm_comm_failure;
 
+enum { SYMM_MULTICAST_WHY = 160 }; /* room for the reason why there is none */
+
 /* Owner: comm. Exchanges of set-up. The user's thread. */
 typedef struct {
     struct symm_boot *boot;
     struct symm_boot *over_mesh; /* replaces boot once the mesh is connected */
+    int shares_space;            /* 1: with a communicator that all ranks had before */
     /* When a wait first saw that a peer had left, or was in a collective instead; 0: not seen. */
     uint64_t left_ns, astray_ns;
     uint64_t wait_ns; /* thread ranks: when the wait began; 0 once it was told to be long */
@@ -68,6 +71,10 @@ typedef struct {
     _Atomic uint64_t bytes; /* relaxed */
     uint64_t version;       /* symm_window_changed; starts at 1 */
     uint64_t swept;         /* ends of memory when symm_window_sweep last looked */
+    /* Settled at creation, equal on all ranks: whether windows are bound for multicast too, and why
+     * not. */
+    int multicast;
+    char no_multicast[SYMM_MULTICAST_WHY];
 } symm_comm_windows;
 
 /* Sends and receives that were launched or captured, and in how many kernels. Written by the

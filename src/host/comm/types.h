@@ -56,7 +56,17 @@ typedef struct symm_slot {
     uint64_t *
         rank_bytes; /* mapped bytes of each rank; the mappings hold the memory, no handle is kept */
     symm_maps maps; /* of a region: its pieces, instead of rank_bytes */
+    symm_maps casts; /* own pieces that are bound for multicast, as rank 0's; the space's lock */
+    char *cast_why;  /* why the last ones are not; NULL: not known */
 } symm_slot;
+
+/* multicast.h. Written while the space is made; then it stays. */
+typedef struct {
+    symm_vmm_handle *object; /* NULL: none */
+    uint64_t base, bytes, grain;
+    int mapped;
+    char why[SYMM_MULTICAST_WHY]; /* where there is none */
+} symm_cast;
 
 typedef struct symm_space {
     struct symm_space *next; /* process-wide list */
@@ -69,6 +79,7 @@ typedef struct symm_space {
     uint64_t granularity;
     pthread_mutex_t lock; /* slots */
     symm_slot *slots;
+    symm_cast cast;
 } symm_space;
 
 /* Windows over memory that nobody registered: heaps. The user's thread, unless it says

@@ -19,6 +19,7 @@
 #include "host/gpu/gpu.h"
 #include "host/launch/launch.h"
 #include "host/window/exchange.h"
+#include "host/window/multicast.h"
 #include "host/window/space.h"
 #include "machine/cache_info.h"
 #include "machine/fd_closer.h"
@@ -64,6 +65,7 @@ static void leave_meeting(symm_comm *c) {
 static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting *g) {
     symmResult_t status = symmSuccess;
     symm_random_fill(&g->new_id, sizeof g->new_id);
+    g->multicast = symm_multicast_wish(c, g->text, sizeof g->text);
     g->new_id |= 1;
     symm_comm_reach_offer(symm_comm_process(), g);
     if (c->cuda && !c->threads && c->nranks > 1 && !c->caps.fd_handles)
@@ -109,6 +111,17 @@ unshare:
     return status;
 }
 
+/* Windows are bound for multicast where every rank can have that. */
+static void settle_multicast(symm_comm *c, const symm_greeting *all) {
+    int no = -1;
+    for (int r = c->nranks - 1; r >= 0; r--)
+        if (!all[r].multicast) no = r;
+    c->windows.multicast = no < 0;
+    if (no < 0) return;
+    snprintf(c->windows.no_multicast, sizeof c->windows.no_multicast, "rank %d: %.*s", no,
+             SYMM_MULTICAST_WHY - 20, all[no].text);
+}
+
 /* If all ranks found the same living space, they share it. Else every rank makes a new one. */
 static symmResult_t take_space(symm_comm *c, const symm_uuid *members, const symm_greeting *all) {
     int same = all[0].space_id != 0;
@@ -120,6 +133,7 @@ static symmResult_t take_space(symm_comm *c, const symm_uuid *members, const sym
         return symmSuccess;
     }
     for (int r = 1; r < c->nranks; r++) same &= all[r].space_id == all[0].space_id;
+    c->exchange.shares_space = same;
     if (same) {
         c->stride = c->space->stride;
         return symmSuccess;
@@ -184,6 +198,7 @@ static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
                                   const symm_greeting *all) {
     symm_mesh_addr addrs[SYMM_MAX_RANKS];
     symmResult_t space = take_space(c, members, all);
+    settle_multicast(c, all);
     for (int r = 0; r < c->nranks; r++) addrs[r] = all[r].addr;
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     symmResult_t mesh =
@@ -345,6 +360,8 @@ static symmResult_t build(symm_comm *c) {
     SYMM_TRY(greet(c, members));
     symm_comm_making(c, "sharing control blocks");
     leave_meeting(c);
+    if (c->windows.multicast && !c->exchange.shares_space)
+        SYMM_TRY(symm_multicast_open(c, "creating a communicator"));
     symmResult_t status = share_pages(c);
     if (!status)
         status = symm_watch_start(

@@ -17,6 +17,7 @@ typedef struct {
     symm_uuid process; /* and where it lies in the memory of process pid (reach.c) */
     uint64_t process_at;
     int32_t code, pid;
+    int32_t multicast; /* 1: the rank can have multicast windows; 0 and code 0: text says why not */
     char text[200];
 } symm_greeting;
 

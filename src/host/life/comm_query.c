@@ -3,6 +3,7 @@
 
 #include "host/comm/comm.h"
 #include "host/heap/heap_int.h"
+#include "host/window/multicast.h"
 #include "host/window/space.h"
 
 symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
@@ -56,6 +57,7 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
                         .domainSize = c->nranks,
                         .threadRanks = c->threads,
                         .oversubscribed = c->oversubscribed,
+                        .multicast = !*symm_multicast_why(c),
                         .windows = c->windows.count,
                         .base = c->base,
                         .stride = c->stride,

@@ -12,6 +12,7 @@
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "transport/vmm/memcut.h"
+#include "multicast.h"
 #include "space.h"
 
 #define OFFER_SLOTS 32 /* in one message of an offer */
@@ -122,6 +123,13 @@ static uint64_t largest(const exchange *x) {
     return most;
 }
 
+static uint64_t least(const exchange *x) {
+    uint64_t bytes = x->all[0].total;
+    for (int r = 1; r < x->c->nranks; r++)
+        if (x->all[r].total < bytes) bytes = x->all[r].total;
+    return bytes;
+}
+
 /* Every rank proposes its lowest free range. The highest proposal is the next lower bound. They
  * repeat until all are equal. A rank never proposes a range that it has mapped, so such a range is
  * not reused. */
@@ -166,7 +174,9 @@ static symmResult_t map_all(exchange *x) {
     SYMM_TRY(symm_trade_run(&x->trade, counts));
     if (!x->trade.status && SYMM_FAIL_HERE(win_commit))
         x->trade.status = SYMM_ERR(symmSystemError, "failpoint win_commit");
-    return agree(x, x->trade.status);
+    SYMM_TRY(agree(x, x->trade.status));
+    return symm_multicast_bind_range(x->c, x->slot, x->bring->handles, x->bring->parts,
+                                     x->bring->count, 0, least(x), x->stage);
 }
 
 static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {

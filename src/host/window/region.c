@@ -10,6 +10,7 @@
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "exchange.h"
+#include "multicast.h"
 #include "space.h"
 
 struct symm_range {
@@ -209,6 +210,8 @@ uint64_t symm_region_bytes(const symm_region *r, int rank) {
 static symmResult_t unmap(symm_region *r, int rank, symm_part part) {
     const symm_vmm *v = r->c->vmm;
     SYMM_CHECK(region_check(r));
+    if (r->slot && rank == r->c->rank)
+        symm_multicast_let_go(r->c->space, r->slot, part.off, part.bytes);
     int cu = v->unmap(symm_region_addr(r, rank, part.off), part.bytes);
     if (cu)
         return symm_vmm_error(v, cu, "unmapping %llu bytes at offset %llu of rank %d",
@@ -330,7 +333,10 @@ symmResult_t symm_growth_commit(symm_growth *g, const int *counts) {
     if (!t->status && SYMM_FAIL_HERE(region_commit))
         t->status = SYMM_ERR(symmSystemError, "failpoint region_commit");
     if (!t->status && g->ready) t->status = g->ready(g->arg);
-    return symm_comm_agree(g->r->c, t->status, g->stage);
+    SYMM_TRY(symm_comm_agree(g->r->c, t->status, g->stage));
+    return g->r->slot ? symm_multicast_bind_parts(g->r->c, g->r->slot, g->handles, g->parts,
+                                                  g->count, g->stage)
+                      : symmSuccess;
 }
 
 /* Keeps what this growth has mapped, or finds the next piece to unmap (1). Thread ranks look at

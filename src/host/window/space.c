@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "multicast.h"
 
 #define SPACE_ALIGN (512ull << 20)
 
@@ -88,6 +89,7 @@ static void set_state(symm_slot *slot, int state) {
 /* Without the lock. Nobody else touches the slot: it is ending, or its space has no user. The range
  * stays taken until it is unmapped. */
 static void end_slot(symm_space *s, symm_slot *slot) {
+    symm_multicast_end(s, slot);
     for (int r = 0; r < s->nranks; r++) {
         if (!slot->rank_bytes[r]) continue;
         int cu = s->vmm->unmap(symm_space_addr(s, r, slot->off), slot->rank_bytes[r]);
@@ -189,6 +191,7 @@ void symm_space_drop(symm_space *s) {
     if (!last) return;
     while (s->slots)
         end_slot(s, s->slots); /* all are dropped: a user of a slot has a reference to the space */
+    symm_multicast_close(s);
     int cu = s->vmm->unreserve((void *)(uintptr_t)s->base, s->stride * (unsigned)s->nranks);
     if (cu) symm_vmm_error(s->vmm, cu, "giving back the addresses of %d ranks", s->nranks);
     pthread_mutex_destroy(&s->lock);

@@ -2,6 +2,7 @@
  * thread's). */
 #include "window.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "host/comm/group.h"
 #include "host/gpu/setup.h"
 #include "exchange.h"
+#include "multicast.h"
 #include "space.h"
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -397,6 +399,13 @@ static symmResult_t find_window(symmWindow_t win, symm_win **out) {
                 : SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win);
 }
 
+static uint64_t shortest(const symm_win *w) {
+    uint64_t bytes = w->size[0];
+    for (int r = 1; r < w->comm->nranks; r++)
+        if (w->size[r] < bytes) bytes = w->size[r];
+    return bytes;
+}
+
 static symmResult_t query(const symm_win *w, symmWindowInfo_t *info) {
     if (!info || info->size < sizeof *info)
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
@@ -405,6 +414,9 @@ static symmResult_t query(const symm_win *w, symmWindowInfo_t *info) {
                           .bytes = w->bytes,
                           .offset = w->off[w->comm->rank],
                           .references = 1};
+    char why[SYMM_MULTICAST_WHY];
+    const uint64_t common = shortest(w);
+    i.multicast = common && symm_multicast_of(w, 0, common, why, sizeof why);
     if (w->slot) {
         i.slotOffset = w->slot->off;
         i.slotBytes = w->slot->bytes;
@@ -448,13 +460,51 @@ symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void *
     return r;
 }
 
+static symmResult_t multicast_ptr(const symm_win *w, size_t offset, void **ptr) {
+    char why[SYMM_MULTICAST_WHY];
+    if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
+    if (offset >= shortest(w))
+        return SYMM_ERR(symmInvalidArgument,
+                        "offset=%zu: some rank's part of the window has %llu bytes", offset,
+                        (unsigned long long)shortest(w));
+    char *at = symm_multicast_of(w, offset, 1, why, sizeof why);
+    if (!at) return SYMM_ERR(symmNotSupported, "no multicast window: %s", why);
+    *ptr = at;
+    return symmSuccess;
+}
+
 symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr) {
     symm_win *w;
-    (void)offset;
-    (void)ptr;
     SYMM_TRY(find_window(win, &w));
-    const symmResult_t r =
-        SYMM_ERR(symmNotSupported, "no multicast window: %s", w->comm->caps.multicast_reason);
+    const symmResult_t r = multicast_ptr(w, offset, ptr);
     symm_handle_put(SYMM_KIND_WINDOW, win);
+    return r;
+}
+
+/* Of memory that some window or heap of the communicator has. */
+static symmResult_t mem_multicast(symm_comm *c, const void *mem, size_t bytes, void **ptr) {
+    char why[SYMM_MULTICAST_WHY];
+    if (!ptr || !mem || !bytes)
+        return SYMM_ERR(symmInvalidArgument, "%s is %s",
+                        !ptr   ? "ptr"
+                        : !mem ? "mem"
+                               : "bytes",
+                        ptr && mem ? "0" : "NULL");
+    symm_win *w = symm_window_at(c, mem, bytes);
+    if (!w) {
+        symm_window_why(c, "mem", mem, bytes, why, sizeof why);
+        return SYMM_ERR(symmInvalidArgument, "%s", why);
+    }
+    char *at = symm_multicast_of(w, (uint64_t)((const char *)mem - w->ptr), bytes, why, sizeof why);
+    if (!at) return SYMM_ERR(symmNotSupported, "no multicast window: %s", why);
+    *ptr = at;
+    return symmSuccess;
+}
+
+symmResult_t symmMemMulticastPtr(symmComm_t comm, const void *mem, size_t bytes, void **ptr) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    const symmResult_t r = mem_multicast(c, mem, bytes, ptr);
+    symm_comm_leave(c);
     return r;
 }

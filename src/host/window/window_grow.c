@@ -10,6 +10,7 @@
 #include "host/comm/group.h"
 #include "host/gpu/setup.h"
 #include "exchange.h"
+#include "multicast.h"
 #include "space.h"
 #include "window.h"
 
@@ -125,6 +126,17 @@ static void unmap_new(growth *g, const uint64_t *old) {
     }
 }
 
+/* What every rank had is bound already; what every rank has now is bound too. */
+static symmResult_t bind_more(growth *g, const uint64_t *old) {
+    uint64_t lo = old[0], hi = g->all[0].total;
+    for (int r = 1; r < g->c->nranks; r++) {
+        if (old[r] < lo) lo = old[r];
+        if (g->all[r].total < hi) hi = g->all[r].total;
+    }
+    return symm_multicast_bind_range(g->c, g->w->slot, g->b.handles, g->b.parts, g->b.count, lo, hi,
+                                     stage);
+}
+
 /* The addresses behind the slot are this window's on every rank. */
 static symmResult_t map_behind(growth *g) {
     uint64_t old[SYMM_MAX_RANKS];
@@ -138,6 +150,7 @@ static symmResult_t map_behind(growth *g) {
         g->trade.status = SYMM_ERR(symmSystemError, "failpoint win_longer");
     if (!r) r = symm_comm_agree(g->c, g->trade.status, stage);
     if (r) unmap_new(g, old);
+    if (!r) r = bind_more(g, old);
     for (int p = 0; p < g->c->nranks && !r; p++) /* a part of nothing had no place yet */
         g->w->off[p] = g->c->space->base + g->w->slot->off + g->all[p].user_off - g->c->base;
     return r;

@@ -39,8 +39,8 @@ typedef struct {
     int device;            /* -1 on the host */
     uint64_t granularity;  /* 2 MiB, or what the device recommends where that is more */
     uint64_t device_bytes; /* memory of the device (host: physical memory of the machine) */
-    int fd_handles, fabric_handles, multicast;    /* capabilities */
-    char fabric_reason[96], multicast_reason[96]; /* why not, where the capability is 0 */
+    int fd_handles, fabric_handles; /* capabilities */
+    char fabric_reason[96];         /* why not, where the capability is 0 */
 } symm_vmm_caps;
 
 typedef struct {
@@ -90,6 +90,7 @@ typedef struct {
     /* Copies; each side is memory of the driver with its access set, or plain host memory. As fill
      * otherwise. */
     int (*copy)(void *dst, const void *src, uint64_t bytes);
+    const struct symm_vmm_multicast *multicast; /* multicast.h */
 } symm_vmm;
 
 extern const symm_vmm symm_vmm_host; /* vmm_host.c: sealed memfd + mmap */

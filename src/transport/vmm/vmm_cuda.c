@@ -518,7 +518,6 @@ static int cuda_query(symm_vmm_caps *caps) {
         .device_bytes = m->bytes,
         .fd_handles = (m->handle_types & SYMM_CUDA_HANDLE_FD) != 0,
         .fabric_handles = (m->handle_types & SYMM_CUDA_HANDLE_FABRIC) != 0,
-        .multicast_reason = "not used: SYMM_MULTICAST=0",
     };
     snprintf(caps->fabric_reason, sizeof caps->fabric_reason, "%s", m->fabric_reason);
     return SYMM_CU_SUCCESS;

@@ -8,7 +8,8 @@
  *
  * Memory (struct memory) lives while it has references or mappings. Memory that was created here is
  * a part of a larger file (memcut.h); the file's fd stays open for retain and export. Imported
- * memory closes its fd with the last reference, because every segment of a peer costs one. */
+ * memory closes its fd with the last reference, because every segment of a peer costs one. A
+ * multicast object is a record of the same kind: its mappings have addresses and no pages. */
 #define _GNU_SOURCE 1 /* MAP_ANONYMOUS, F_DUPFD_CLOEXEC */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,9 +21,8 @@
 
 #include "base/fail.h"
 #include "base/stats.h"
-#include "memcut.h"
 #include "memfd.h"
-#include "vmm_table.h"
+#include "vmm_host.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -32,22 +32,7 @@ _Static_assert(sizeof(void *) == 8, "address arithmetic here is 64-bit");
 
 #define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
-struct memory {
-    symm_span handle; /* [serial, serial + 1), in table.handles while refs > 0 */
-    uint64_t bytes, id[2];
-    int64_t refs, maps;
-    symm_memcut cut; /* what was created here */
-    uint64_t off;    /* in the file */
-    int fd;          /* -1: closed */
-    int imported;
-};
-
-struct mapping {
-    symm_vmm_mapping at;
-    struct memory *memory;
-};
-
-static symm_vmm_table table = {.lock = PTHREAD_MUTEX_INITIALIZER, .mark = 0x5379000000000000ull};
+symm_vmm_table symm_host_table = {.lock = PTHREAD_MUTEX_INITIALIZER, .mark = 0x5379000000000000ull};
 static void *spare; /* under table.lock, see drop_spare */
 
 static atomic_int hugepages = 1; /* relaxed: a switch, orders nothing */
@@ -68,7 +53,11 @@ static int refuse(int cu, int err) {
     return cu;
 }
 
-static int refuse_os(int err) {
+int symm_host_refuse(int cu, int err) {
+    return refuse(cu, err);
+}
+
+int symm_host_refuse_os(int err) {
     switch (err) {
     case ENOMEM:
     case ENOSPC: return refuse(SYMM_CU_OUT_OF_MEMORY, err);
@@ -76,6 +65,10 @@ static int refuse_os(int err) {
     case EACCES: return refuse(SYMM_CU_NOT_PERMITTED, err);
     default: return refuse(SYMM_CU_OS_ERROR, err);
     }
+}
+
+static int refuse_os(int err) {
+    return symm_host_refuse_os(err);
 }
 
 static int bad_value(void) {
@@ -99,13 +92,13 @@ static symm_vmm_handle *handle_of(const struct memory *m) {
 }
 
 static struct memory *live(const symm_vmm_handle *h) {
-    return (struct memory *)symm_vmm_live(&table, h);
+    return (struct memory *)symm_vmm_live(&symm_host_table, h);
 }
 
 /* The first reference: also after all had been dropped and only mappings were left. */
 static void give_handle(struct memory *m) {
     m->refs = 1;
-    symm_vmm_give_handle(&table, &m->handle);
+    symm_vmm_give_handle(&symm_host_table, &m->handle);
 }
 
 /* What must be freed without the lock, after a reference or mapping of m has ended. */
@@ -128,21 +121,23 @@ static struct leftovers settle(struct memory *m) {
 static void clear(struct leftovers left) {
     close_fd(left.fd);
     if (!left.memory) return;
-    if (!left.memory->imported) symm_memcut_free(&left.memory->cut);
+    if (left.memory->object)
+        symm_mc_object_close(left.memory->object);
+    else if (!left.memory->imported)
+        symm_memcut_free(&left.memory->cut);
     free(left.memory);
     SYMM_STAT_ADD(handles, -1);
 }
 
-/* A copy of `like` with a handle; on refusal nothing has changed. */
-static int adopt(const struct memory *like, symm_vmm_handle **h) {
+int symm_host_adopt(const struct memory *like, symm_vmm_handle **h) {
     struct memory *m = SYMM_FAIL_ALLOC(vmm_record, calloc(1, sizeof *m));
     if (!m) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     *m = *like;
     SYMM_STAT_ADD(handles, 1);
-    pthread_mutex_lock(&table.lock);
+    pthread_mutex_lock(&symm_host_table.lock);
     give_handle(m);
     *h = handle_of(m);
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     return SYMM_CU_SUCCESS;
 }
 
@@ -155,7 +150,7 @@ static int host_create(uint64_t bytes, symm_vmm_handle **h) {
     if (err) return refuse_os(err);
     m.fd = m.cut.fd;
     m.off = m.cut.off;
-    int cu = adopt(&m, h);
+    int cu = symm_host_adopt(&m, h);
     if (cu)
         symm_memcut_free(&m.cut);
     else
@@ -165,13 +160,13 @@ static int host_create(uint64_t bytes, symm_vmm_handle **h) {
 
 static int host_release(symm_vmm_handle *h) {
     struct leftovers left = {NULL, -1};
-    pthread_mutex_lock(&table.lock);
+    pthread_mutex_lock(&symm_host_table.lock);
     struct memory *m = live(h);
     if (m && --m->refs == 0) {
-        symm_vmm_drop_handle(&table, &m->handle);
+        symm_vmm_drop_handle(&symm_host_table, &m->handle);
         left = settle(m);
     }
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     clear(left);
     return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
 }
@@ -181,9 +176,9 @@ static int host_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
     int cu = SYMM_CU_SUCCESS;
     if (!h || !base || !bytes || at >= SYMM_VMM_SPACE) return bad_value();
     if (SYMM_FAIL_HERE(vmm_retain)) return refuse(SYMM_CU_UNKNOWN, 0);
-    pthread_mutex_lock(&table.lock);
-    const struct mapping *map = (const struct mapping *)symm_vmm_mapping_of(&table, at);
-    if (!map) {
+    pthread_mutex_lock(&symm_host_table.lock);
+    const struct mapping *map = (const struct mapping *)symm_vmm_mapping_of(&symm_host_table, at);
+    if (!map || map->memory->object) {
         cu = SYMM_CU_INVALID_VALUE;
     } else if (map->memory->fd < 0) {
         cu = SYMM_CU_NOT_SUPPORTED; /* a peer's memory, imported and released: it can be neither
@@ -197,15 +192,15 @@ static int host_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
         *base = symm_vmm_address(map->at.span.lo);
         *bytes = map->at.span.hi - map->at.span.lo;
     }
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     return cu ? refuse(cu, 0) : cu;
 }
 
-static struct memory *hold(symm_vmm_handle *h) {
-    pthread_mutex_lock(&table.lock);
+struct memory *symm_host_hold(symm_vmm_handle *h) {
+    pthread_mutex_lock(&symm_host_table.lock);
     struct memory *m = live(h);
     if (m) m->refs++;
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     return m;
 }
 
@@ -213,7 +208,7 @@ static int host_export(symm_vmm_handle *h, int *fd) {
     int copy = -1, err = 0;
     if (!fd) return bad_value();
     if (SYMM_FAIL_HERE(vmm_export)) return refuse(SYMM_CU_OS_ERROR, EMFILE);
-    struct memory *m = hold(h); /* so it has its descriptor */
+    struct memory *m = symm_host_hold(h); /* so it has its descriptor */
     if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
     if (!m->imported)
         err = symm_memcut_export(&m->cut, &copy);
@@ -235,21 +230,22 @@ static int host_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     SYMM_STAT_ADD(fds, 1);
     m.fd = copy;
     int err = symm_memcut_inspect(copy, bytes, &m.off, m.id);
-    int cu = err ? refuse(SYMM_CU_INVALID_VALUE, err) : adopt(&m, h);
+    int cu = err ? refuse(SYMM_CU_INVALID_VALUE, err) : symm_host_adopt(&m, h);
     if (cu) close_fd(copy);
     return cu;
 }
 
 static int host_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
     if (!bytes || !id) return bad_value();
-    pthread_mutex_lock(&table.lock);
+    pthread_mutex_lock(&symm_host_table.lock);
     struct memory *m = live(h);
+    if (m && m->object) m = NULL;
     if (m) {
         *bytes = m->bytes;
         id[0] = m->id[0];
         id[1] = m->id[1];
     }
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
 }
 
@@ -321,10 +317,10 @@ static int host_reserve(uint64_t bytes, uint64_t align, void **va) {
     s->hi = s->lo + bytes;
     SYMM_STAT_ADD(va_bytes, (int64_t)bytes);
     *va = symm_vmm_address(s->lo);
-    symm_vmm_add_reservation(&table, s);
-    pthread_mutex_lock(&table.lock);
+    symm_vmm_add_reservation(&symm_host_table, s);
+    pthread_mutex_lock(&symm_host_table.lock);
     keep_spare();
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     return SYMM_CU_SUCCESS;
 }
 
@@ -332,13 +328,13 @@ static int host_unreserve(void *va, uint64_t bytes) {
     if (!symm_vmm_range_ok(va, bytes)) return bad_value();
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
     int err = 0;
-    pthread_mutex_lock(&table.lock);
-    const int exact = symm_vmm_idle_reservation(&table, lo, hi) != NULL;
+    pthread_mutex_lock(&symm_host_table.lock);
+    const int exact = symm_vmm_idle_reservation(&symm_host_table, lo, hi) != NULL;
     if (exact) {
         err = uncover(lo, bytes);
-        if (!err) free(symm_span_take(&table.reservations, lo, hi));
+        if (!err) free(symm_span_take(&symm_host_table.reservations, lo, hi));
     }
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     if (!exact) return bad_value();
     if (err) return refuse_os(err);
     SYMM_STAT_ADD(va_bytes, -(int64_t)bytes);
@@ -348,9 +344,11 @@ static int host_unreserve(void *va, uint64_t bytes) {
 /* ---- mappings ------------------------------------------------------------------------------- */
 
 /* Under table.lock. Returns errno. mmap may have unmapped the range before it failed (old kernels,
- * out of kernel memory); then the range is reserved again. */
+ * out of kernel memory); then the range is reserved again. An object's range stays as reserved: a
+ * plain access faults. */
 static int place(uint64_t lo, const struct memory *m) {
     void *va = symm_vmm_address(lo);
+    if (m->object) return symm_mc_object_full(m->object) ? 0 : EAGAIN;
     if (SYMM_FAIL_CALL(vmm_place, MAP_FAILED, ENOMEM,
                        mmap(va, m->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->fd,
                             (off_t)m->off)) != MAP_FAILED)
@@ -366,12 +364,12 @@ static int map_locked(struct mapping *map, uint64_t offset, symm_vmm_handle *h) 
     struct memory *m = live(h);
     if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
     if (offset != 0 || hi - lo != m->bytes) return refuse(SYMM_CU_NOT_SUPPORTED, 0);
-    if (!symm_vmm_can_map(&table, lo, hi)) return bad_value();
+    if (!symm_vmm_can_map(&symm_host_table, lo, hi)) return bad_value();
     int err = place(lo, m);
     if (err) return refuse_os(err);
     map->memory = m;
     m->maps++;
-    symm_vmm_add_mapping(&table, &map->at);
+    symm_vmm_add_mapping(&symm_host_table, &map->at);
     return SYMM_CU_SUCCESS;
 }
 
@@ -382,9 +380,9 @@ static int host_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *
     if (!map) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     map->at.span.lo = (uintptr_t)va;
     map->at.span.hi = map->at.span.lo + bytes;
-    pthread_mutex_lock(&table.lock);
+    pthread_mutex_lock(&symm_host_table.lock);
     int cu = map_locked(map, offset, h);
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     if (cu)
         free(map);
     else
@@ -393,7 +391,20 @@ static int host_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *
 }
 
 static uint64_t host_life(const void *va) {
-    return symm_vmm_mapping_life(&table, va);
+    return symm_vmm_mapping_life(&symm_host_table, va);
+}
+
+/* Under table.lock; [lo, hi) is tiled. 1: one object's mapping, 0: memory, -1: some of both. */
+static int holds_object(uint64_t lo, uint64_t hi) {
+    int objects = 0, all = 0;
+    while (lo < hi) {
+        const struct mapping *map =
+            (const struct mapping *)symm_vmm_mapping_of(&symm_host_table, lo);
+        objects += map->memory->object != NULL;
+        all++;
+        lo = map->at.span.hi;
+    }
+    return !objects ? 0 : all == 1 ? 1 : -1;
 }
 
 /* Under the lock also during mprotect: else the range could be unmapped meanwhile and be taken by
@@ -403,16 +414,18 @@ static int host_set_access(void *va, uint64_t bytes) {
     if (SYMM_FAIL_HERE(vmm_access)) return refuse(SYMM_CU_UNKNOWN, 0);
     uint64_t lo = (uintptr_t)va;
     int err = 0;
-    pthread_mutex_lock(&table.lock);
-    int whole = symm_span_tiles(table.mappings, lo, lo + bytes);
-    if (whole &&
+    pthread_mutex_lock(&symm_host_table.lock);
+    int whole = symm_span_tiles(symm_host_table.mappings, lo, lo + bytes);
+    const int object = whole ? holds_object(lo, lo + bytes) : 0;
+    if (object < 0) whole = 0;
+    if (whole && !object &&
         SYMM_FAIL_CALL(vmm_protect, -1, ENOMEM, mprotect(va, bytes, PROT_READ | PROT_WRITE)) != 0)
         err = errno;
-    if (whole && !err && atomic_load_explicit(&hugepages, memory_order_relaxed))
+    if (whole && !object && !err && atomic_load_explicit(&hugepages, memory_order_relaxed))
         madvise(
             va, bytes,
             MADV_HUGEPAGE); /* many machines give shared memory huge pages only on this advice */
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     if (!whole) return bad_value();
     return err ? refuse_os(err) : SYMM_CU_SUCCESS;
 }
@@ -423,10 +436,10 @@ static void drop_mappings(symm_span *s) {
         struct mapping *map = (struct mapping *)s;
         symm_span *right = s->right;
         drop_mappings(s->left);
-        pthread_mutex_lock(&table.lock);
+        pthread_mutex_lock(&symm_host_table.lock);
         map->memory->maps--;
         struct leftovers left = settle(map->memory);
-        pthread_mutex_unlock(&table.lock);
+        pthread_mutex_unlock(&symm_host_table.lock);
         clear(left);
         free(map);
         SYMM_STAT_ADD(maps, -1);
@@ -439,14 +452,14 @@ static int host_unmap(void *va, uint64_t bytes) {
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
     symm_span *gone = NULL;
     int err = 0;
-    pthread_mutex_lock(&table.lock);
-    int whole = symm_span_tiles(table.mappings, lo, hi);
+    pthread_mutex_lock(&symm_host_table.lock);
+    int whole = symm_span_tiles(symm_host_table.mappings, lo, hi);
     if (whole) err = cover(lo, bytes);
     if (whole && !err) {
-        gone = symm_vmm_take_mappings(&table, lo, hi);
+        gone = symm_vmm_take_mappings(&symm_host_table, lo, hi);
         symm_vmm_note_end();
     }
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&symm_host_table.lock);
     if (!whole) return bad_value();
     if (err) return refuse_os(err);
     drop_mappings(gone);
@@ -479,7 +492,6 @@ static int host_query(symm_vmm_caps *caps) {
         .device_bytes = symm_memfd_machine_bytes(0),
         .fd_handles = 1,
         .fabric_reason = "host memory reaches no other machine",
-        .multicast_reason = "host memory has no multicast objects",
     };
     return SYMM_CU_SUCCESS;
 }
@@ -502,4 +514,5 @@ const symm_vmm symm_vmm_host = {
     .unmap = host_unmap,
     .fill = host_fill,
     .copy = host_copy,
+    .multicast = &symm_host_multicast,
 };
