@@ -11,6 +11,7 @@
 #include "device/host/reduce.h"
 #include "host/gpu/backend.h"
 #include "transport/cuda/cuda_device.h"
+#include "transport/vmm/multicast.h"
 #include "transport/vmm/vmm.h"
 #include "info.h"
 
@@ -107,6 +108,15 @@ static void probe_channel(void) {
     info_row("channel", "AF_UNIX SEQPACKET with descriptor passing");
 }
 
+/* Asks the driver only where communicators would. */
+static void show_multicast(const symm_vmm *v) {
+    symm_multicast_caps caps = {.there = 0};
+    symm_params p;
+    const char *no = symm_param_load(&p) ? "the settings are bad" : symm_param_no_multicast(&p);
+    if (!no) v->multicast->query(&caps);
+    show_capability("multicast", caps.there, no ? no : caps.why);
+}
+
 void info_driver(const symm_vmm *v) {
     symm_vmm_caps caps;
     char a[32];
@@ -125,7 +135,7 @@ void info_driver(const symm_vmm *v) {
         info_row("sharing", "create, export, import and map work");
     show_capability("fd handles", caps.fd_handles, "the driver has none");
     show_capability("fabric handles", caps.fabric_handles, caps.fabric_reason);
-    show_capability("multicast", caps.multicast, caps.multicast_reason);
+    show_multicast(v);
     probe_reservation(v, &caps);
 }
 

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fail.h"
@@ -201,6 +202,12 @@ void symm_param_each(const symm_params *p,
         symm_param_number_text(r, r->def, def, sizeof def);
         row(arg, r->var, value, def, allowed, r->help);
     }
+}
+
+const char *symm_param_no_multicast(const symm_params *p) {
+    const char *nvls = getenv("NCCL_NVLS_ENABLE");
+    if (!p->multicast) return "SYMM_MULTICAST=0";
+    return nvls && !strcmp(nvls, "0") ? "NCCL_NVLS_ENABLE=0 forbids it" : NULL;
 }
 
 uint64_t symm_param_hash(const symm_params *p) {

@@ -6,11 +6,13 @@
 #include <type_traits>
 
 #include "transport/cuda/cuda_driver.h"
+#include "transport/cuda/cuda_multicast.h"
 
 // Our side of each entry point, before cuda.h gives the names their versions.
 namespace ours {
 #define SYMM_CU_CALL(name, symbol, required, params) typedef cu_result(*fn_##name) params;
 #include "transport/cuda/cuda_calls.def"
+#include "transport/cuda/cuda_multicast.def"
 #undef SYMM_CU_CALL
 } // namespace ours
 
@@ -78,6 +80,7 @@ struct same_call<cu_result (*)(A, As...), CUresult (*)(B, Bs...)>
 #define SYMM_CU_CALL(name, symbol, required, params) \
     static_assert(same_call<ours::fn_##name, decltype(&name)>::value, "parameters of " symbol);
 #include "transport/cuda/cuda_calls.def"
+#include "transport/cuda/cuda_multicast.def"
 #undef SYMM_CU_CALL
 
 // The symbol is the version that this cuda.h describes. Those that are not are older on purpose:
@@ -94,6 +97,7 @@ constexpr bool older_on_purpose(const char *symbol) {
     static_assert(older_on_purpose(symbol) || equal(TEXT(name), symbol), \
                   "version of " symbol " is here " TEXT(name));
 #include "transport/cuda/cuda_calls.def"
+#include "transport/cuda/cuda_multicast.def"
 #undef SYMM_CU_CALL
 
 /* ---- structs ---- */
@@ -121,6 +125,15 @@ FIELD(cu_mem_prop, compression, CUmemAllocationProp, allocFlags.compressionType)
 FIELD(cu_mem_prop, rdma_capable, CUmemAllocationProp, allocFlags.gpuDirectRDMACapable);
 FIELD(cu_mem_prop, usage, CUmemAllocationProp, allocFlags.usage);
 FIELD(cu_mem_prop, reserved, CUmemAllocationProp, allocFlags.reserved);
+SAME_SIZE(cu_multicast_prop, CUmulticastObjectProp);
+FIELD(cu_multicast_prop, devices, CUmulticastObjectProp, numDevices);
+FIELD(cu_multicast_prop, bytes, CUmulticastObjectProp, size);
+FIELD(cu_multicast_prop, handle_types, CUmulticastObjectProp, handleTypes);
+FIELD(cu_multicast_prop, flags, CUmulticastObjectProp, flags);
+SAME(SYMM_CUDA_ATTR_MULTICAST, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
+SAME(SYMM_CUDA_ERROR_SYSTEM_NOT_READY, CUDA_ERROR_SYSTEM_NOT_READY);
+SAME(SYMM_CUDA_GRANULARITY_MINIMUM, CU_MULTICAST_GRANULARITY_MINIMUM);
+SAME(SYMM_CUDA_GRANULARITY_RECOMMENDED, CU_MULTICAST_GRANULARITY_RECOMMENDED);
 SAME_SIZE(cu_mem_access, CUmemAccessDesc);
 FIELD(cu_mem_access, location, CUmemAccessDesc, location);
 FIELD(cu_mem_access, flags, CUmemAccessDesc, flags);

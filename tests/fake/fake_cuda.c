@@ -33,6 +33,7 @@ static _Thread_local struct {
 static const char *const names[] = {
 #define SYMM_CU_CALL(name, symbol, required, params) #name,
 #include "transport/cuda/cuda_calls.def"
+#include "transport/cuda/cuda_multicast.def"
 #undef SYMM_CU_CALL
 };
 
@@ -71,6 +72,7 @@ fake_cuda_config fake_cuda_defaults(void) {
         .vmm = 1,
         .fd = 1,
         .fabric_code = SYMM_CUDA_ERROR_NOT_PERMITTED,
+        .multicast = 1,
     };
 }
 
@@ -89,9 +91,9 @@ void *fake_cuda_symbol(const char *symbol) {
 #include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
     };
-    for (int i = 0; i < call_count; i++) {
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *entry;
-        memcpy(&entry, (char *)&table + (size_t)i * sizeof entry, sizeof entry);
+        memcpy(&entry, (char *)&table + i * sizeof entry, sizeof entry);
         if (strcmp(symbols[i], symbol) == 0) return entry;
     }
     return NULL;
@@ -114,6 +116,7 @@ void fake_cuda_install(const fake_cuda_config *config) {
     symm_cuda_device_forget();
     symm_cuda_probe_forget();
     symm_cuda_inject(&table);
+    symm_cuda_multicast_inject(fake_multicast_symbol);
 }
 
 static int call_of(const char *name) {
@@ -328,6 +331,7 @@ cu_result fk_cuDeviceGetAttribute(int *value, int attribute, cu_device device) {
     case SYMM_CUDA_ATTR_MAX_SHARED_MEMORY_OPTIN: *value = 227 << 10; break;
     case SYMM_CUDA_ATTR_VMM: *value = fake.vmm; break;
     case SYMM_CUDA_ATTR_PAGEABLE_MEMORY_ACCESS: *value = fake.pageable; break;
+    case SYMM_CUDA_ATTR_MULTICAST: *value = fake.multicast; break;
     case SYMM_CUDA_ATTR_HANDLE_FD: *value = fake.fd; break;
     case SYMM_CUDA_ATTR_RDMA_WITH_VMM: *value = 0; break;
     case SYMM_CUDA_ATTR_HANDLE_FABRIC:

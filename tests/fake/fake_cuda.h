@@ -7,16 +7,18 @@
  *     T_EQ(fake_cuda_live(), 0);            nothing of CUDA is left
  *
  * Device memory is a memfd, so descriptors can be passed to other processes, and the test can
- * access all addresses. Streams run their work at once, in the calling thread, unless `queued`:
- * then each has a thread. Kernels are functions of the test (fake_cuda_kernel). Any thread; one
- * lock, which is not held during a kernel, host function or destructor. After a fork the child has
- * the state as it was; queued streams do not survive a fork. */
+ * access all addresses; behind those of a multicast object lies nothing (mc_object.h). Streams run
+ * their work at once, in the calling thread, unless `queued`: then each has a thread. Kernels are
+ * functions of the test (fake_cuda_kernel). Any thread; one lock, which is not held during a
+ * kernel, host function or destructor. After a fork the child has the state as it was; queued
+ * streams do not survive a fork. */
 #ifndef FAKE_CUDA_H_
 #define FAKE_CUDA_H_
 
 #include <stdint.h>
 
 #include "transport/cuda/cuda_driver.h"
+#include "transport/vmm/mc_object.h"
 
 enum { FAKE_DEVICES = 8, FAKE_ARGS = 8 };
 
@@ -35,6 +37,8 @@ typedef struct {
     unsigned pcie;     /* bit d: PCIe joins device d with the others, not NVLink */
     int no_numbers;    /* 1: mapped memory has no buffer numbers */
     int pageable;      /* 1: devices reach all memory of the host */
+    int multicast;     /* devices have multicast objects, 1 */
+    uint64_t cast;     /* least granularity of those, 0: 2 MiB */
     int room;          /* CTAs that run on a device at once; 0: any number */
 } fake_cuda_config;
 
@@ -67,6 +71,9 @@ int fake_cuda_kept(void);
 int fake_cuda_contexts(void);
 /* Devices that may access the mapping around va, bit d; 0 if nothing is mapped there. */
 uint64_t fake_cuda_access(const void *va);
+/* What each member has bound behind [va, va + bytes) of a mapped object: how many members, -1 if va
+ * is in none. A member that has not bound all of it: bytes is 0 there. */
+int fake_cuda_bound(const void *va, uint64_t bytes, symm_mc_bound *each);
 /* A context that is not a primary one. */
 cu_context fake_cuda_context(int device);
 

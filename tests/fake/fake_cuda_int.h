@@ -3,17 +3,21 @@
 #ifndef FAKE_CUDA_INT_H_
 #define FAKE_CUDA_INT_H_
 
+#include "transport/cuda/cuda_multicast.h"
+#include "transport/vmm/mc_object.h"
 #include "fake_cuda.h"
 
 enum {
 #define SYMM_CU_CALL(name, symbol, required, params) call_##name,
 #include "transport/cuda/cuda_calls.def"
+#include "transport/cuda/cuda_multicast.def"
 #undef SYMM_CU_CALL
     call_count
 };
 
 #define SYMM_CU_CALL(name, symbol, required, params) cu_result fk_##name params;
 #include "transport/cuda/cuda_calls.def"
+#include "transport/cuda/cuda_multicast.def"
 #undef SYMM_CU_CALL
 
 struct cu_context_st {
@@ -50,6 +54,17 @@ int fake_device_memory(int device, cu_deviceptr va, uint64_t bytes);
 /* As a side of a copy: device memory with access, or memory that CUDA knows nothing of, which is
  * the host's. */
 int fake_copy_side(int device, cu_deviceptr va, uint64_t bytes);
+
+/* Multicast objects among the handles: an object and its descriptor become a handle; the object
+ * behind one, NULL if it is none; what a bind needs to know of memory, 0 if the handle is none. */
+cu_mem_handle fake_add_object(symm_mc_object *o, int fd);
+symm_mc_object *fake_object(cu_mem_handle handle);
+symm_mc_object *fake_object_at(uint64_t va, uint64_t *lo); /* lo: where it is mapped */
+int fake_memory(cu_mem_handle handle, int *device, uint64_t *bytes, uint64_t id[2]);
+
+/* fake_cuda_multicast.c */
+void *fake_multicast_symbol(const char *symbol);
+int fake_import_object(int fd, cu_mem_handle *handle); /* without the lock */
 
 /* fake_cuda_stream.c */
 void fake_stream_reset(void);

@@ -25,7 +25,8 @@ struct handle {
     unsigned long long number; /* unique in the process, never used again */
     uint64_t bytes;
     int fd, device, types, refs, maps;
-    int counted; /* in used[device]: what was created here */
+    int counted;            /* in used[device]: what was created here */
+    symm_mc_object *object; /* NULL: memory */
 };
 
 struct area {
@@ -87,12 +88,41 @@ static struct handle *add_handle(int fd, uint64_t bytes, int device, int types) 
     return handles = h;
 }
 
+cu_mem_handle fake_add_object(symm_mc_object *o, int fd) {
+    struct handle *h = add_handle(fd, symm_mc_object_bytes(o), -1, SYMM_CUDA_HANDLE_FD);
+    h->object = o;
+    return h->value;
+}
+
+symm_mc_object *fake_object(cu_mem_handle handle) {
+    const struct handle *h = handle_of(handle);
+    return h ? h->object : NULL;
+}
+
+symm_mc_object *fake_object_at(uint64_t va, uint64_t *lo) {
+    const struct area *a = area_at(MAPPING, va);
+    if (a) *lo = a->lo;
+    return a ? a->handle->object : NULL;
+}
+
+int fake_memory(cu_mem_handle handle, int *device, uint64_t *bytes, uint64_t id[2]) {
+    const struct handle *h = handle_of(handle);
+    struct stat st;
+    if (!h || h->object || fstat(h->fd, &st)) return 0;
+    *device = h->device;
+    *bytes = h->bytes;
+    id[0] = st.st_dev;
+    id[1] = st.st_ino;
+    return 1;
+}
+
 static void settle(struct handle *gone) {
     struct handle **at = &handles;
     if (gone->refs > 0 || gone->maps > 0) return;
     while (*at != gone) at = &(*at)->next;
     *at = gone->next;
     if (gone->counted) used[gone->device] -= gone->bytes;
+    if (gone->object) symm_mc_object_close(gone->object);
     close(gone->fd);
     free(gone);
 }
@@ -241,6 +271,7 @@ cu_result fk_cuMemGetAllocationPropertiesFromHandle(cu_mem_prop *prop, cu_mem_ha
     ENTER(cuMemGetAllocationPropertiesFromHandle);
     fake_lock();
     struct handle *h = handle_of(handle);
+    if (h && h->object) h = NULL;
     if (h)
         *prop = (cu_mem_prop){.type = SYMM_CUDA_MEM_PINNED,
                               .handle_types = h->types,
@@ -296,6 +327,7 @@ cu_result fk_cuMemImportFromShareableHandle(cu_mem_handle *handle, void *shared,
     ENTER(cuMemImportFromShareableHandle);
     if (type == SYMM_CUDA_HANDLE_FABRIC) return import_fabric(shared, handle);
     int given = (int)(intptr_t)shared, device = device_of(given);
+    if (type == SYMM_CUDA_HANDLE_FD && device < 0) return fake_import_object(given, handle);
     if (type != SYMM_CUDA_HANDLE_FD || device < 0 || fstat(given, &st) != 0)
         return SYMM_CUDA_ERROR_INVALID_VALUE;
     int fd = dup(given);
@@ -329,7 +361,11 @@ cu_result fk_cuMemMap(cu_deviceptr va, size_t bytes, size_t offset, cu_mem_handl
     struct area *r = area_at(RESERVATION, va);
     if (h && r && va + bytes <= r->hi && va % GRAIN == 0 && bytes == h->bytes && !offset &&
         !flags && !overlaps(MAPPING, va, va + bytes)) {
-        void *at = mmap(pointer(va), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, h->fd, 0);
+        /* CUDA would wait for ever for the others: a caller that is too early is wrong. */
+        T_CHECK(!h->object || symm_mc_object_full(h->object));
+        void *at = h->object
+                       ? pointer(va)
+                       : mmap(pointer(va), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, h->fd, 0);
         T_CHECK(at != MAP_FAILED);
         add_area(MAPPING, va, bytes)->handle = h;
         h->maps++;
@@ -379,7 +415,8 @@ cu_result fk_cuMemSetAccess(cu_deviceptr va, size_t bytes, const cu_mem_access *
         cu = a && a->lo == lo && a->hi <= hi ? access_code(a, access, count)
                                              : SYMM_CUDA_ERROR_INVALID_VALUE;
         if (cu) break;
-        T_EQ(mprotect(pointer(a->lo), a->hi - a->lo, PROT_READ | PROT_WRITE), 0);
+        if (!a->handle->object)
+            T_EQ(mprotect(pointer(a->lo), a->hi - a->lo, PROT_READ | PROT_WRITE), 0);
         for (size_t i = 0; i < count; i++) a->access |= 1ull << access[i].location.id;
         lo = a->hi;
     }

@@ -1,6 +1,6 @@
-/* fault_multicast.c - multicast windows over the host driver's objects: what is bound where, growth,
- * heaps, memory that does not fit, what keeps them off, and each failpoint on each rank, after which
- * all go on with unicast. Ranks are processes unless it says threads. */
+/* fault_multicast.c - multicast windows over the host driver's objects: what is bound where,
+ * growth, heaps, memory that does not fit, what keeps them off, and each failpoint on each rank,
+ * after which all go on with unicast. Ranks are processes unless it says threads. */
 #include <errno.h>
 
 #include "host/window/multicast.h"

@@ -46,7 +46,7 @@ static int way_of(const sample *s) {
 
 static int cases(int usual) {
     const char *n = getenv("T_CASES"), *full = getenv("T_FULL");
-    return n ? atoi(n) : full && atoi(full) > 0 ? 3 * usual : usual;
+    return n ? atoi(n) : full && atoi(full) > 0 ? 2 * usual : usual;
 }
 static uint64_t first_seed(void) {
     const char *s = getenv("T_SEED");

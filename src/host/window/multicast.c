@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/stats.h"
@@ -42,7 +43,7 @@ static void note(report *mine, int cu, const char *what) {
     if (cu) snprintf(mine->text, sizeof mine->text, "%s: %s", what, symm_vmm_code_name(cu));
 }
 
-/* *failed: the first rank that did not manage, -1 if all did. Then `why` says whose fault it was. */
+/* *failed: the first rank that did not manage, -1 if all did; `why` says whose fault it was. */
 static symmResult_t tell(symm_comm *c, const report *mine, const char *stage, report *all,
                          int *failed, char *why) {
     SYMM_TRY(symm_comm_gather(c, mine, all, sizeof *mine, stage));
@@ -64,15 +65,10 @@ static symmResult_t step(symm_comm *c, int cu, const char *what, const char *sta
 
 /* ---- the object ------------------------------------------------------------------------------ */
 
-static int vetoed(void) {
-    const char *nvls = getenv("NCCL_NVLS_ENABLE");
-    return nvls && !strcmp(nvls, "0");
-}
-
 int symm_multicast_wish(const symm_comm *c, char *why, size_t cap) {
     symm_multicast_caps caps = {.there = 0};
-    if (!c->params.multicast) return snprintf(why, cap, "SYMM_MULTICAST=0"), 0;
-    if (vetoed()) return snprintf(why, cap, "NCCL_NVLS_ENABLE=0 forbids it"), 0;
+    const char *no = symm_param_no_multicast(&c->params);
+    if (no) return snprintf(why, cap, "%s", no), 0;
     if (c->threads) return snprintf(why, cap, "the ranks are threads of one process"), 0;
     if (c->gpus.shared) return snprintf(why, cap, "ranks share a GPU"), 0;
     c->vmm->multicast->query(&caps);
@@ -181,21 +177,38 @@ symmResult_t symm_multicast_open(symm_comm *c, const char *stage) {
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
+/* Under the lock. */
+static void casts_check(const symm_space *s, const symm_slot *slot) {
+    enum { MOST = 64 };
+    const symm_cast *m = &s->cast;
+    SYMM_ASSERT(!m->mapped || (m->base && m->object));
+    SYMM_ASSERT(!m->object || (m->grain && m->bytes <= s->stride));
+    SYMM_ASSERT(!slot->casts.n || m->object);
+    for (int i = 0; i < slot->casts.n && i < MOST; i++) {
+        const symm_map *at = &slot->casts.at[i];
+        SYMM_ASSERT(at->rank == 0 && at->bytes && (at->off | at->bytes) % m->grain == 0);
+        SYMM_ASSERT(at->off <= slot->bytes && at->bytes <= slot->bytes - at->off);
+    }
+}
+
 /* The next piece in [lo, hi), taken out of the list. 0: none. */
 static int take_piece(symm_space *s, symm_slot *slot, uint64_t lo, uint64_t hi, symm_map *out) {
     pthread_mutex_lock(&s->lock);
+    SYMM_CHECK(casts_check(s, slot));
     const int i = symm_maps_find(&slot->casts, 0, lo);
     const symm_map *at = i < slot->casts.n ? &slot->casts.at[i] : NULL;
     const int found = at && lo <= at->off && at->off + at->bytes <= hi;
     if (found) {
         *out = *at;
         symm_maps_remove(&slot->casts, i);
+        SYMM_ASSERT(!symm_maps_cover(&slot->casts, 0, out->off, out->bytes));
     }
     pthread_mutex_unlock(&s->lock);
     return found;
 }
 
 static void unbind(symm_space *s, uint64_t off, uint64_t bytes) {
+    SYMM_ASSERT(s->cast.object && off <= s->cast.bytes && bytes <= s->cast.bytes - off);
     const int cu = s->vmm->multicast->unbind(s->cast.object, off, bytes);
     if (cu)
         symm_vmm_error(s->vmm, cu, "unbinding %llu bytes at offset %llu of the multicast object",
@@ -210,6 +223,7 @@ void symm_multicast_let_go(symm_space *s, symm_slot *slot, uint64_t off, uint64_
 
 void symm_multicast_end(symm_space *s, symm_slot *slot) {
     symm_multicast_let_go(s, slot, 0, UINT64_MAX);
+    SYMM_ASSERT(slot->casts.n == 0);
     symm_maps_end(&slot->casts);
     free(slot->cast_why);
     slot->cast_why = NULL;

@@ -95,8 +95,8 @@ static int inspect(int fd, uint64_t bytes, int *members) {
     const int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st)) return EINVAL;
     if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head) return EINVAL;
-    if (head.magic != MAGIC || head.bytes != bytes || head.members < 1 || head.members > 1 << 16 ||
-        (uint64_t)st.st_size != file_bytes(head.members))
+    if (head.magic != MAGIC || (bytes && head.bytes != bytes) || head.members < 1 ||
+        head.members > 1 << 16 || (uint64_t)st.st_size != file_bytes(head.members))
         return EINVAL;
     *members = head.members;
     return 0;
@@ -118,6 +118,10 @@ void symm_mc_object_close(symm_mc_object *o) {
 
 int symm_mc_object_members(const symm_mc_object *o) {
     return o->at->members;
+}
+
+uint64_t symm_mc_object_bytes(const symm_mc_object *o) {
+    return o->at->bytes;
 }
 
 int symm_mc_object_full(const symm_mc_object *o) {

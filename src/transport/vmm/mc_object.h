@@ -18,11 +18,12 @@ typedef struct {         /* memory that a member has bound */
 
 /* *fd: CLOEXEC, beyond those of stdio; the caller counts and closes it, here and below. */
 int symm_mc_object_make(uint64_t bytes, int members, symm_mc_object **o, int *fd);
-/* EINVAL if fd is no object of that size. */
+/* EINVAL if fd is no object of that size (0: of any). */
 int symm_mc_object_open(int fd, uint64_t bytes, symm_mc_object **o);
 void symm_mc_object_close(symm_mc_object *o);
 
 int symm_mc_object_members(const symm_mc_object *o);
+uint64_t symm_mc_object_bytes(const symm_mc_object *o);
 /* EALREADY: it has joined through this one; EBUSY: all members have. */
 int symm_mc_object_join(symm_mc_object *o);
 /* 1 when all have joined. */

@@ -21,6 +21,7 @@
 #include "base/stats.h"
 #include "transport/cuda/cuda_device.h"
 #include "cuda_probe.h"
+#include "vmm_cuda.h"
 #include "vmm_table.h"
 
 struct memory;
@@ -35,11 +36,13 @@ struct memory {
     uint64_t bytes;
     int64_t refs;
     int device; /* where the memory is; -1: not known, or on no device */
+    int object; /* a multicast object, which `device` has joined */
 };
 
 struct mapping {
     symm_vmm_mapping at;
     int device; /* of the memory */
+    int object; /* only that device has access */
 };
 
 static symm_vmm_table table = {.lock = PTHREAD_MUTEX_INITIALIZER, .mark = 0x4375000000000000ull};
@@ -56,6 +59,10 @@ int symm_vmm_cuda_errno(void) {
 static int refuse(int cu, int err) {
     last_errno = err;
     return cu;
+}
+
+int symm_cuda_vmm_refuse(int cu, int err) {
+    return refuse(cu, err);
 }
 
 static int bad_value(void) {
@@ -99,6 +106,23 @@ static struct memory *hold(const symm_vmm_handle *h) {
     return m;
 }
 
+int symm_cuda_vmm_hold(symm_vmm_handle *h, symm_cuda_held *out) {
+    const struct memory *m = hold(h);
+    if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    *out = (symm_cuda_held){m->raw.span.lo, m->bytes, m->device};
+    return SYMM_CU_SUCCESS;
+}
+
+void symm_cuda_vmm_joined(symm_vmm_handle *h, int device) {
+    pthread_mutex_lock(&table.lock);
+    struct memory *m = live(h);
+    if (m) {
+        m->device = device;
+        m->object = 1;
+    }
+    pthread_mutex_unlock(&table.lock);
+}
+
 /* Under table.lock. Returns m if that was the last reference: it is in no set any more, and the
  * caller finishes it. */
 static struct memory *unref(struct memory *m) {
@@ -134,8 +158,7 @@ static struct memory *new_record(cu_mem_handle raw, uint64_t bytes, int device) 
     return m;
 }
 
-/* Takes over one of CUDA's references to `raw`, also if it fails. */
-static int adopt(cu_mem_handle raw, uint64_t bytes, int device, symm_vmm_handle **h) {
+int symm_cuda_vmm_adopt(cu_mem_handle raw, uint64_t bytes, int device, symm_vmm_handle **h) {
     struct memory *fresh = new_record(raw, bytes, device), *known = NULL;
     uint64_t real = bytes;
     pthread_mutex_lock(&table.lock);
@@ -225,7 +248,7 @@ static int make(uint64_t bytes, int zeros, symm_vmm_handle **h) {
     if ((cu = symm_cuda_push_cu(device, &scope)) != 0) return refuse(cu, 0);
     cu = create(device, m, bytes, zeros, &raw);
     symm_cuda_pop(&scope);
-    return cu ? refuse(cu, 0) : adopt(raw, bytes, device, h);
+    return cu ? refuse(cu, 0) : symm_cuda_vmm_adopt(raw, bytes, device, h);
 }
 
 static int cuda_create(uint64_t bytes, symm_vmm_handle **h) {
@@ -277,7 +300,7 @@ static int cuda_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
         symm_cu.cuMemRelease(raw);
         return !cu || not_ours(cu) ? bad_value() : refuse(cu, 0);
     }
-    cu = adopt(raw, size, device, h);
+    cu = symm_cuda_vmm_adopt(raw, size, device, h);
     if (cu) return cu;
     *base = start;
     *bytes = size;
@@ -315,7 +338,7 @@ static int cuda_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     cu = symm_cu.cuMemImportFromShareableHandle(&raw, (void *)(intptr_t)fd, SYMM_CUDA_HANDLE_FD);
     if (cu) return refuse_fd(cu);
     properties(raw, &device, &types); /* only to know which devices can reach it */
-    return adopt(raw, bytes, device, h);
+    return symm_cuda_vmm_adopt(raw, bytes, device, h);
 }
 
 static int cuda_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
@@ -400,6 +423,7 @@ static int map_memory(struct memory *m, uint64_t lo, uint64_t bytes, uint64_t of
     map->at.span.lo = lo;
     map->at.span.hi = lo + bytes;
     map->device = m->device;
+    map->object = m->object;
     if (!claim(map)) {
         free(map);
         return bad_value();
@@ -467,6 +491,11 @@ static int share_foreign(uint64_t lo, uint64_t bytes, int device) {
     return cu ? refuse(cu, 0) : SYMM_CU_SUCCESS;
 }
 
+static int grant_one(uint64_t lo, uint64_t bytes, int device) {
+    const cu_mem_access access = {{SYMM_CUDA_LOCATION_DEVICE, device}, SYMM_CUDA_ACCESS_READWRITE};
+    return symm_cu.cuMemSetAccess(lo, bytes, &access, 1);
+}
+
 static int cuda_set_access(void *va, uint64_t bytes) {
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
     struct mapping map;
@@ -477,7 +506,8 @@ static int cuda_set_access(void *va, uint64_t bytes) {
     if (!tiled(lo, hi)) return share_foreign(lo, bytes, device);
     for (; lo < hi; lo = map.at.span.hi) {
         if (!mapping_at(lo, &map)) return bad_value();
-        cu = symm_cuda_grant(lo, map.at.span.hi - lo, map.device, device);
+        cu = map.object ? grant_one(lo, map.at.span.hi - lo, map.device)
+                        : symm_cuda_grant(lo, map.at.span.hi - lo, map.device, device);
         if (cu) return refuse(cu, 0);
     }
     return SYMM_CU_SUCCESS;
@@ -541,4 +571,5 @@ const symm_vmm symm_vmm_cuda = {
     .unmap = cuda_unmap,
     .fill = cuda_fill,
     .copy = cuda_copy,
+    .multicast = &symm_cuda_objects,
 };

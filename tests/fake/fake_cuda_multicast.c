@@ -1,0 +1,116 @@
+/* fake_cuda_multicast.c - the fake driver's multicast objects, as strict as CUDA: see fake_cuda.h.
+ * An object is a file that its members share (mc_object.h), so ranks may be processes. Where CUDA
+ * waits for members that have not joined, the test fails: the library agrees first. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake_cuda_int.h"
+#include "t.h"
+
+static uint64_t grain(void) {
+    return fake.cast ? fake.cast : 2ull << 20;
+}
+
+void *fake_multicast_symbol(const char *symbol) {
+    const symm_cuda_multicast_table table = {
+#define SYMM_CU_CALL(name, symbol, required, params) .name = fk_##name,
+#include "transport/cuda/cuda_multicast.def"
+#undef SYMM_CU_CALL
+    };
+    static const char *const symbols[] = {
+#define SYMM_CU_CALL(name, symbol, required, params) symbol,
+#include "transport/cuda/cuda_multicast.def"
+#undef SYMM_CU_CALL
+    };
+    void *entry = NULL;
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+        if (!strcmp(symbols[i], symbol))
+            memcpy(&entry, (const char *)&table + i * sizeof entry, sizeof entry);
+    return entry;
+}
+
+static int prop_ok(const cu_multicast_prop *prop) {
+    return prop && prop->devices > 0 && prop->bytes && !prop->flags &&
+           prop->handle_types == SYMM_CUDA_HANDLE_FD;
+}
+
+cu_result fk_cuMulticastGetGranularity(size_t *bytes, const cu_multicast_prop *prop, int option) {
+    ENTER(cuMulticastGetGranularity);
+    if (!bytes || !prop_ok(prop)) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    *bytes = option == SYMM_CUDA_GRANULARITY_RECOMMENDED ? 512ull << 20 : grain();
+    return SYMM_CUDA_SUCCESS;
+}
+
+cu_result fk_cuMulticastCreate(cu_mem_handle *object, const cu_multicast_prop *prop) {
+    symm_mc_object *o;
+    int fd;
+    ENTER(cuMulticastCreate);
+    if (!fake.multicast) return SYMM_CUDA_ERROR_NOT_SUPPORTED;
+    if (!object || !prop_ok(prop) || prop->bytes % grain()) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    T_EQ(symm_mc_object_make(prop->bytes, (int)prop->devices, &o, &fd), 0);
+    fake_lock();
+    *object = fake_add_object(o, fd);
+    fake_unlock();
+    return SYMM_CUDA_SUCCESS;
+}
+
+cu_result fk_cuMulticastAddDevice(cu_mem_handle object, cu_device device) {
+    ENTER(cuMulticastAddDevice);
+    fake_lock();
+    symm_mc_object *o = fake_object(object);
+    const int ok = o && fake_device_ok(device) && !symm_mc_object_join(o);
+    fake_unlock();
+    return ok ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_VALUE;
+}
+
+cu_result fk_cuMulticastBindMem(cu_mem_handle object, size_t at, cu_mem_handle memory, size_t from,
+                                size_t bytes, unsigned long long flags) {
+    symm_mc_bound b = {.off = at, .bytes = bytes, .from = from};
+    uint64_t has = 0;
+    int device = -1, err = EINVAL;
+    ENTER(cuMulticastBindMem);
+    fake_lock();
+    symm_mc_object *o = fake_object(object);
+    cu_context context = fake_current();
+    const int good = o && fake_memory(memory, &device, &has, b.id) && !flags && context &&
+                     context->device == device && (at | from | bytes) % grain() == 0 &&
+                     from <= has && bytes <= has - from;
+    if (good) err = symm_mc_object_bind(o, &b);
+    fake_unlock();
+    T_CHECK(err != EAGAIN); /* CUDA would wait */
+    if (err == ENOSPC) return SYMM_CUDA_ERROR_OUT_OF_MEMORY;
+    return err ? SYMM_CUDA_ERROR_INVALID_VALUE : SYMM_CUDA_SUCCESS;
+}
+
+cu_result fk_cuMulticastUnbind(cu_mem_handle object, cu_device device, size_t at, size_t bytes) {
+    ENTER(cuMulticastUnbind);
+    fake_lock();
+    symm_mc_object *o = fake_object(object);
+    const int ok = o && fake_device_ok(device) && !symm_mc_object_unbind(o, at, bytes);
+    fake_unlock();
+    return ok ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_VALUE;
+}
+
+int fake_import_object(int given, cu_mem_handle *handle) {
+    symm_mc_object *o;
+    if (symm_mc_object_open(given, 0, &o)) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    int fd = dup(given);
+    T_CHECK(fd >= 0);
+    fake_lock();
+    *handle = fake_add_object(o, fd);
+    fake_unlock();
+    return SYMM_CUDA_SUCCESS;
+}
+
+int fake_cuda_bound(const void *va, uint64_t bytes, symm_mc_bound *each) {
+    uint64_t lo = 0;
+    fake_lock();
+    const symm_mc_object *o = fake_object_at((uintptr_t)va, &lo);
+    const int members = o ? symm_mc_object_members(o) : -1;
+    for (int m = 0; m < members; m++)
+        if (!symm_mc_object_find(o, m, (uintptr_t)va - lo, bytes, &each[m]))
+            each[m] = (symm_mc_bound){.bytes = 0};
+    fake_unlock();
+    return members;
+}

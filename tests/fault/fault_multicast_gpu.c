@@ -1,0 +1,243 @@
+/* fault_multicast_gpu.c - multicast windows on GPUs: the real memory driver on the fake CUDA
+ * driver, ranks as processes with a GPU each. What is bound where, every call of CUDA refused on
+ * every rank, and the locks before the entry points. */
+#include "host/window/multicast.h"
+#include "fault_kit.h"
+#include "fgpu_kit.h"
+#include "transport/cuda/cuda_multicast.h"
+
+enum { RANKS = 3 };
+#define BYTES (4 * GK_MB)
+
+static void start(void) {
+    fake_cuda_config config = gk_config(RANKS, 0);
+    gk_env("cuda");
+    gk_install(&config);
+    setenv("SYMM_SCRATCH", "1M", 1);
+    setenv("SYMM_WIN_STRIDE", "4G", 1);
+    setenv("SYMM_SETUP_TIMEOUT", "20000", 1);
+    setenv("SYMM_MULTICAST", "1", 1);
+    unsetenv("NCCL_NVLS_ENABLE");
+}
+
+static symmComm_t open_rank(fk *f, int rank, int n) {
+    symm_log_rank(rank);
+    T_OK(symmSetDevice(rank));
+    return fk_open(f, rank, n);
+}
+
+static int has_multicast(symmComm_t comm) {
+    symmCommInfo_t info = {.size = sizeof info};
+    T_OK(symmCommQuery(comm, &info));
+    return info.multicast;
+}
+
+/* Every member has bound exactly one piece there, each of other memory. */
+static void all_bound(const void *at, uint64_t bytes, int n) {
+    symm_mc_bound each[RANKS];
+    T_EQ(fake_cuda_bound(at, bytes, each), n);
+    for (int m = 0; m < n; m++) {
+        T_CHECK(each[m].bytes >= bytes);
+        for (int o = 0; o < m; o++) T_CHECK(each[m].id[1] != each[o].id[1]);
+    }
+}
+
+static void bound_rank(int rank, int n, void *arg) {
+    start();
+    symmComm_t comm = open_rank(arg, rank, n);
+    symmWindow_t win;
+    void *buf, *at;
+    T_EQ(has_multicast(comm), 1);
+    for (int round = 0; round < 3; round++) {
+        T_OK(symmMemAlloc(&buf, BYTES));
+        T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+        T_OK(symmWindowMulticastPtr(win, GK_MB, &at));
+        all_bound(at, 2 * GK_MB, n);
+        T_OK(symmMemMulticastPtr(comm, buf, BYTES, &at));
+        all_bound(at, BYTES, n);
+        T_OK(symmSetDevice((rank + 1) % n)); /* unbinding is for the device that has bound */
+        T_OK(symmWindowDeregister(comm, win));
+        T_OK(symmMemFree(buf));
+        T_OK(symmSetDevice(rank));
+        fk_collect(comm);
+    }
+    const int binds = fake_cuda_calls("cuMulticastBindMem");
+    T_EQ(fake_cuda_calls("cuMulticastCreate"), rank == 0);
+    T_EQ(fake_cuda_calls("cuMulticastAddDevice"), 1);
+    T_CHECK(binds >= 4); /* the control block, three windows */
+    T_OK(symmCommDestroy(comm));
+    T_EQ(fake_cuda_calls("cuMulticastUnbind"), binds);
+    GK_LEFT(0);
+}
+static void windows_are_bound(void) {
+    T_EXPECT_WARNINGS();
+    for (int n = 2; n <= RANKS; n++) T_FORK(n, bound_rank, fk_new(0, 0));
+}
+
+/* ---- every call refused ---------------------------------------------------------------------- */
+
+static const char *const calls[] = {"cuMulticastGetGranularity", "cuMulticastCreate",
+                                    "cuMulticastAddDevice", "cuMulticastBindMem"};
+
+/* Creation and registration go on without multicast, and say on which rank what was refused. */
+static void refused_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    const char *call = calls[f->how];
+    char says[32];
+    symmWindow_t win;
+    void *buf, *at = NULL;
+    start();
+    if (rank == f->victim) fake_cuda_fail(call, 0, SYMM_CUDA_ERROR_NOT_PERMITTED);
+    symmComm_t comm = open_rank(f, rank, n);
+    T_OK(symmMemAlloc(&buf, BYTES));
+    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+    if (rank == f->victim) f->hits[0] = fake_cuda_calls(call) > 0;
+    kit_barrier(&f->k, n);
+    if (f->hits[0]) {
+        snprintf(says, sizeof says, "rank %d: ", f->victim);
+        T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
+        T_MSG(symmGetLastError(NULL), says);
+        T_MSG(symmGetLastError(NULL), "not permitted");
+    }
+    kit_barrier(&f->k, n);
+    if (rank == f->victim) fake_cuda_fail(call, 1, 0);
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmMemFree(buf));
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void a_refused_call_keeps_unicast(void) {
+    T_EXPECT_WARNINGS();
+    for (int call = 0; call < 4; call++) {
+        int hits = 0;
+        for (int victim = 0; victim < RANKS; victim++) {
+            fk *f = fk_new(victim, call);
+            T_FORK(RANKS, refused_rank, f);
+            hits += f->hits[0];
+        }
+        T_EQ(hits, call == 1 ? 1 : RANKS); /* one rank makes the object */
+    }
+}
+
+/* 802: the machine's multicast software is not up yet. All try again. */
+static void late_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmWindow_t win;
+    void *buf, *at;
+    start();
+    symmComm_t comm = open_rank(f, rank, n);
+    T_OK(symmMemAlloc(&buf, BYTES));
+    if (rank == f->victim)
+        fake_cuda_fail("cuMulticastBindMem", 1, SYMM_CUDA_ERROR_SYSTEM_NOT_READY);
+    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+    T_EQ(fake_cuda_fail_waits(), 0);
+    T_OK(symmWindowMulticastPtr(win, 0, &at));
+    all_bound(at, BYTES, n);
+    kit_barrier(&f->k, n);
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmMemFree(buf));
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void not_ready_is_tried_again_by_all(void) {
+    T_EXPECT_WARNINGS();
+    for (int victim = 0; victim < RANKS; victim++) T_FORK(RANKS, late_rank, fk_new(victim, 0));
+}
+
+/* Pieces that are no multiple of what the device binds. */
+static void coarse_rank(int rank, int n, void *arg) {
+    fake_cuda_config config = gk_config(RANKS, 0);
+    symmWindow_t win;
+    void *buf, *at;
+    start();
+    config.cast = 8 * GK_MB;
+    gk_install(&config);
+    symmComm_t comm = open_rank(arg, rank, n);
+    T_EQ(has_multicast(comm), 1);
+    T_OK(symmMemAlloc(&buf, BYTES));
+    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+    T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
+    T_MSG(symmGetLastError(NULL),
+          "rank 0: a piece of 4194304 bytes at 0 is no multiple of 8388608");
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmMemFree(buf));
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void memory_that_does_not_fit_keeps_unicast(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(RANKS, coarse_rank, fk_new(0, 0));
+}
+
+/* An object has a device once. */
+static void sharing_rank(int rank, int n, void *arg) {
+    symmWindow_t win;
+    void *buf, *at;
+    start();
+    symm_log_rank(rank);
+    T_OK(symmSetDevice(rank ? 1 : 0));
+    symmComm_t comm = fk_open(arg, rank, n);
+    T_EQ(has_multicast(comm), 0);
+    T_OK(symmMemAlloc(&buf, BYTES));
+    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+    T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
+    T_MSG(symmGetLastError(NULL), "rank 0: ranks share a GPU");
+    T_EQ(fake_cuda_calls("cuMulticastGetGranularity"), 0);
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmMemFree(buf));
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void ranks_that_share_a_gpu_have_none(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(RANKS, sharing_rank, fk_new(0, 0));
+}
+
+/* ---- the locks ------------------------------------------------------------------------------- */
+
+static int looked;
+static void *note(const char *symbol) {
+    looked++;
+    return strcmp(symbol, "cuMulticastUnbind") ? (void *)(uintptr_t)1 : NULL;
+}
+
+/* how: 0: SYMM_MULTICAST is not set; 1: it is 0; 2: NCCL_NVLS_ENABLE=0; 3: the device has none;
+ * 4: the driver lacks one. */
+static void locked_rank(int rank, int n, void *arg) {
+    static const char *const why[] = {
+        "SYMM_MULTICAST=0", "SYMM_MULTICAST=0", "NCCL_NVLS_ENABLE=0 forbids it",
+        "the device has no multicast", "the driver lacks cuMulticastUnbind"};
+    fk *f = arg;
+    fake_cuda_config config = gk_config(RANKS, 0);
+    symmWindow_t win;
+    void *buf, *at;
+    start();
+    config.multicast = f->how != 3;
+    gk_install(&config);
+    if (f->how == 0) unsetenv("SYMM_MULTICAST");
+    if (f->how == 1) setenv("SYMM_MULTICAST", "0", 1);
+    if (f->how == 2) setenv("NCCL_NVLS_ENABLE", "0", 1);
+    symm_cuda_multicast_inject(note);
+    symmComm_t comm = open_rank(f, rank, n);
+    T_EQ(has_multicast(comm), 0);
+    T_OK(symmMemAlloc(&buf, BYTES));
+    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+    T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
+    T_MSG(symmGetLastError(NULL), why[f->how]);
+    T_EQ(looked, f->how == 4 ? 5 : 0);
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmMemFree(buf));
+    T_OK(symmCommDestroy(comm));
+    for (int i = 0; fake_cuda_call_name(i); i++)
+        if (strstr(fake_cuda_call_name(i), "Multicast"))
+            T_EQ(fake_cuda_calls(fake_cuda_call_name(i)), 0);
+    GK_LEFT(0);
+}
+static void nothing_is_looked_up_unless_asked_for(void) {
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how <= 4; how++) T_FORK(2, locked_rank, fk_new(0, how));
+}
+
+T_MAIN(T(windows_are_bound), T(a_refused_call_keeps_unicast), T(not_ready_is_tried_again_by_all),
+       T(memory_that_does_not_fit_keeps_unicast), T(ranks_that_share_a_gpu_have_none),
+       T(nothing_is_looked_up_unless_asked_for))
