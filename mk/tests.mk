@@ -255,7 +255,8 @@ MUTANTS   := tests/check/check_mutants.sh
 REST_AT_ONCE := $(if $(T_FULL),4,2)
 PARTS     := $(if $(T_FULL),$(foreach k,1 2 3 4 5 6 7 8,'$(MUTANTS) $(k)/8'),$(MUTANTS))
 check-rest-run:
-	@$(RUN_SH) -j $(REST_AT_ONCE) $(PARTS) $(filter-out $(MUTANTS),$(filter $(LONG_CHECKS),$(CHECKS))) \
+	@$(RUN_SH) -j $(REST_AT_ONCE) $(PARTS) \
+	  $(filter-out $(MUTANTS),$(filter $(LONG_CHECKS),$(CHECKS))) \
 	  $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) \
 	  $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 
