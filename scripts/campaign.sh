@@ -11,8 +11,8 @@
 #   alone-PROGRAM      the same where all ranks share the first GPU; with two GPUs or more
 #   sanitizer          compute-sanitizer's memcheck and initcheck
 #   torture            ten times the random calls
-#   table-COLLECTIVE-RANKS   tables of symm-perf, beside NCCL under each of its settings; with two
-#                      GPUs or more
+#   table-COLLECTIVE-RANKS   tables of symm-perf, beside NCCL under each of its settings, for each
+#                      collective and what is made of sends; with two GPUs or more
 #   nccl-PROGRAM-RANKS a program of nccl-tests under symm-run, with each of its options that
 #                      changes what NCCL is asked for; where NCCL_TESTS names its directory
 #   torch-CASE-RANKS   a case of tests/gpu/torch_train.py under symm-run, compared with gloo; where
@@ -25,7 +25,8 @@
 #   CAMPAIGN_LEAST=20     no part begins with less time left
 #   CAMPAIGN_FORCE=1      parts that have left a record are run again
 #   CAMPAIGN_FAKE=1       on the fake driver of the tests with two devices: no GPU, no kernel. PERF
-#                         is then a symm-perf over that driver; without it there are no tables
+#                         is then a symm-perf over that driver; without it there are no tables.
+#                         They are beside NCCL where PERF_NCCL_LIB names one
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . scripts/mpi.sh
@@ -36,7 +37,6 @@ export BIN="${BIN:-${BUILD:-build}/bin}"
 dir=${CAMPAIGN_OUT:-$BUILD/campaign}
 export BUILD NCCL_NVLS_ENABLE=0
 [ -z "${PERF:-}" ] || BIN=$(dirname "$PERF")
-collectives="all_reduce all_gather reduce_scatter alltoall broadcast reduce gather scatter"
 began=$(date +%s)
 
 devices=$(if [ "$CAMPAIGN_FAKE" = 1 ]; then echo 2; else gpus; fi)
@@ -49,7 +49,7 @@ parts() {
     if [ "$devices" -ge 2 ] && { [ "$mode" = run ] || [ -n "${PERF:-}" ]; }; then
         for ranks in 8 4 2; do
             [ "$ranks" -gt "$devices" ] ||
-                for collective in $collectives; do echo "table-$collective-$ranks"; done
+                for collective in $gpu_collectives; do echo "table-$collective-$ranks"; done
         done
     fi
     [ "$mode" = fake ] || echo sanitizer
@@ -96,12 +96,9 @@ part_torture() {
 part_table() { # collective ranks
     out=$dir/tables status=0
     mkdir -p "$out"
-    if [ "$mode" = fake ]; then
-        vs=
-        export BENCH_RANKS=threads
-    else
-        find_nccl
-    fi
+    vs=
+    [ "$mode" != fake ] || export BENCH_RANKS=threads
+    [ "$mode" = fake ] && [ -z "${PERF_NCCL_LIB:-}" ] || find_nccl
     gpu_tables_of "$2" "$1"
     echo "$((1 - status)) passed, $status failed, 0 skipped"
 }

@@ -5,6 +5,12 @@
 # are).
 : "${BIN:?}"
 
+# What has tables: all that symm-perf runs on GPUs, but for barrier, which moves nothing, pingpong,
+# which has two ranks, and alltoall_sends, which is alltoall once more.
+# shellcheck disable=SC2034 # it is the caller's
+gpu_collectives="all_reduce all_gather reduce_scatter alltoall broadcast reduce gather scatter
+    all_gatherv reduce_scatterv alltoallv sendrecv hypercube"
+
 # A table of ours alone is made again once there is NCCL to stand beside it.
 is_made() { [ -s "$1" ] && { [ -z "$vs" ] || grep -q '"nccl":' "$1"; }; }
 
@@ -43,13 +49,22 @@ gpu_table() {
     echo
 }
 
-# gpu_best RANKS COLLECTIVE TYPE: a table for each of NCCL's settings that may make it faster, for
-# it reads them once a process; then its best beside ours. BENCH_NCCL= leaves them out, and names
-# others.
+# NCCL's settings that may make a collective faster. For three it has symmetric kernels, whose CTAs
+# can be set.
+settings_of() {
+    case $1 in
+    all_reduce | all_gather | reduce_scatter)
+        echo NCCL_SYM_CTAS=16 NCCL_SYM_CTAS=32 NCCL_SYM_CTAS=64
+        ;;
+    esac
+    echo NCCL_GRAPH_MIXING_SUPPORT=0 NCCL_CTA_POLICY=2
+}
+
+# gpu_best RANKS COLLECTIVE TYPE: a table for each of these settings, for NCCL reads them once a
+# process; then its best beside ours. BENCH_NCCL= leaves them out, and names others.
 gpu_best() {
     ranks=$1 collective=$2 type=$3 stem=$out/gpu-$2-$3-$1
-    settings="NCCL_SYM_CTAS=16 NCCL_SYM_CTAS=32 NCCL_SYM_CTAS=64"
-    settings=${BENCH_NCCL-$settings NCCL_GRAPH_MIXING_SUPPORT=0 NCCL_CTA_POLICY=2}
+    settings=${BENCH_NCCL-$(settings_of "$2")}
     [ -n "$vs" ] && [ -n "$settings" ] || return 0
     set --
     [ ! -s "$stem.json" ] || set -- "$stem.json"

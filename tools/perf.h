@@ -168,6 +168,7 @@ typedef struct {
     double alg_bw, bus_bw;           /* GB/s */
     int64_t wrong;                   /* -1: not checked */
     double rival_us, limit_us;       /* 0: not measured */
+    int64_t rival_wrong;             /* as wrong, of the rival's result */
     double issue_us, rival_issue_us; /* the host's share of a call; 0: not measured */
 } perf_cell;
 
@@ -180,8 +181,8 @@ typedef struct {
 typedef struct {
     perf_row *row;
     size_t n, cap;
-    double exchange_us; /* bare two-cache-line exchange, smallest seen; 0: not measured */
-    int64_t wrong;
+    double exchange_us;         /* bare two-cache-line exchange, smallest seen; 0: not measured */
+    int64_t wrong, rival_wrong; /* of all cells; rival_wrong -1: none was checked */
 } perf_results;
 
 typedef struct perf_limits perf_limits;
@@ -247,6 +248,9 @@ struct perf_rival {
     int (*offers)(const perf_rank *p, const perf_case *c);
     void (*call)(perf_rank *p, const perf_case *c);
     void (*group)(perf_rank *p, int end); /* NULL: has no groups */
+    /* The case with the buffers that its calls get: they hold what ours do, before and after.
+     * NULL: they do not, and its results are not checked. */
+    perf_case (*places)(const perf_rank *p, const perf_case *c);
 };
 
 /* ---- the buffers, seen from the host (perf_mem.c) ---- */

@@ -151,6 +151,10 @@ void perf_gpu_finish(perf_rank *p) {
     MUST(p, cuStreamSynchronize, (stream_of(p)));
 }
 
+void perf_gpu_copy(perf_rank *p, void *dst, const void *src, size_t bytes) {
+    MUST(p, cuMemcpyDtoDAsync, (address(dst), address(src), bytes, stream_of(p)));
+}
+
 /* Thread-local: what other thread ranks do meanwhile is their own business. */
 void perf_gpu_capture(perf_rank *p) {
     MUST(p, cuStreamBeginCapture, (stream_of(p), SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL));

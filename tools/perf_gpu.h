@@ -28,6 +28,8 @@ void perf_gpu_get(perf_rank *p, const void *src, size_t bytes); /* into it */
 void perf_gpu_set(perf_rank *p, void *dst, unsigned char value, uint64_t bytes);
 
 void perf_gpu_finish(perf_rank *p); /* waits for p->stream */
+/* Within the GPU, on p->stream. */
+void perf_gpu_copy(perf_rank *p, void *dst, const void *src, size_t bytes);
 void perf_gpu_capture(perf_rank *p);
 void *perf_gpu_captured(perf_rank *p); /* ready to launch: instantiated and uploaded */
 void perf_gpu_graph_free(perf_rank *p, void *exec);

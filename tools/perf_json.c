@@ -82,8 +82,8 @@ static void put_backend(FILE *f, const perf_rank *p) {
         perf_nccl_info n = perf_nccl_describe(p);
         fprintf(f,
                 ",\n   \"nccl\": {\"version\": %d, \"registered\": \"%s\", \"own_memory\": %d, "
-                "\"path\": ",
-                n.version, n.registered, n.own_memory);
+                "\"calls\": \"%s\", \"path\": ",
+                n.version, n.registered, n.own_memory, n.calls ? n.calls : "none");
         put_text(f, n.path);
         putc('}', f);
     }
@@ -114,6 +114,14 @@ static void put_config(FILE *f, const perf_rank *p, const perf_place *places) {
     fprintf(f, "\n   ]},\n");
 }
 
+/* -1: not checked. */
+static void put_wrong(FILE *f, int64_t wrong) {
+    if (wrong < 0)
+        fputs("null", f);
+    else
+        fprintf(f, "%lld", (long long)wrong);
+}
+
 static void put_rival(FILE *f, const perf_rival *rival, const perf_cell *c) {
     double ratio = c->rival_us / c->time_us;
     fprintf(f, ", \"%s_time\": %.6g, \"%s_ratio\": %.6g", rival->key, c->rival_us, rival->key,
@@ -121,16 +129,12 @@ static void put_rival(FILE *f, const perf_rival *rival, const perf_cell *c) {
     if (rival->on_stream)
         fprintf(f, ", \"%s_alg_bw\": %.6g, \"%s_bus_bw\": %.6g", rival->key, c->alg_bw / ratio,
                 rival->key, c->bus_bw / ratio);
+    if (rival->places) {
+        fprintf(f, ", \"%s_nwrong\": ", rival->key);
+        put_wrong(f, c->rival_wrong);
+    }
     if (c->rival_issue_us > 0)
         fprintf(f, ", \"%s_issue_time\": %.6g", rival->key, c->rival_issue_us);
-}
-
-/* -1: not checked. */
-static void put_wrong(FILE *f, int64_t wrong) {
-    if (wrong < 0)
-        fputs("null", f);
-    else
-        fprintf(f, "%lld", (long long)wrong);
 }
 
 static void put_cell(FILE *f, const perf_rank *p, const char *name, const perf_cell *c) {

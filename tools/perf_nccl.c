@@ -21,26 +21,39 @@ typedef struct {
 typedef void *nccl_comm, *nccl_window;
 enum { NCCL_WIN_COLL_SYMMETRIC = 1, NCCL_WINDOWS_SINCE = 22700, NCCL_FLOAT8_SINCE = 22400 };
 
-/* X(member, symbol, required, parameters); all return an ncclResult_t. */
-#define NCCL_CALLS(X)                                                                              \
-    X(version, "ncclGetVersion", 1, (int *))                                                       \
-    X(unique_id, "ncclGetUniqueId", 1, (nccl_id *))                                                \
-    X(init_rank, "ncclCommInitRank", 1, (nccl_comm *, int, nccl_id, int))                          \
-    X(destroy, "ncclCommDestroy", 1, (nccl_comm))                                                  \
-    X(all_reduce, "ncclAllReduce", 1, (const void *, void *, size_t, int, int, nccl_comm, void *)) \
-    X(all_gather, "ncclAllGather", 1, (const void *, void *, size_t, int, nccl_comm, void *))      \
-    X(abort, "ncclCommAbort", 1, (nccl_comm))                                                      \
-    X(group_start, "ncclGroupStart", 1, (void))                                                    \
-    X(group_end, "ncclGroupEnd", 1, (void))                                                        \
-    X(mem_alloc, "ncclMemAlloc", 0, (void **, size_t))                                             \
-    X(mem_free, "ncclMemFree", 0, (void *))                                                        \
-    X(comm_register, "ncclCommRegister", 0, (nccl_comm, void *, size_t, void **))                  \
-    X(comm_deregister, "ncclCommDeregister", 0, (nccl_comm, void *))                               \
-    X(window_register, "ncclCommWindowRegister", 0,                                                \
-      (nccl_comm, void *, size_t, nccl_window *, int))                                             \
+/* X(member, symbol, required, parameters); all return an ncclResult_t. Those of a collective, by
+ * its arguments: */
+#define DATA    (const void *, void *, size_t, int, nccl_comm, void *)
+#define OP      (const void *, void *, size_t, int, int, nccl_comm, void *)
+#define ROOT    (const void *, void *, size_t, int, int, nccl_comm, void *)
+#define OP_ROOT (const void *, void *, size_t, int, int, int, nccl_comm, void *)
+#define NCCL_CALLS(X)                                                             \
+    X(version, "ncclGetVersion", 1, (int *))                                      \
+    X(unique_id, "ncclGetUniqueId", 1, (nccl_id *))                               \
+    X(init_rank, "ncclCommInitRank", 1, (nccl_comm *, int, nccl_id, int))         \
+    X(destroy, "ncclCommDestroy", 1, (nccl_comm))                                 \
+    X(all_reduce, "ncclAllReduce", 1, OP)                                         \
+    X(all_gather, "ncclAllGather", 1, DATA)                                       \
+    X(reduce_scatter, "ncclReduceScatter", 1, OP)                                 \
+    X(broadcast, "ncclBroadcast", 1, ROOT)                                        \
+    X(reduce, "ncclReduce", 1, OP_ROOT)                                           \
+    X(alltoall, "ncclAlltoAll", 0, DATA)                                          \
+    X(gather, "ncclGather", 0, ROOT)                                              \
+    X(scatter, "ncclScatter", 0, ROOT)                                            \
+    X(send, "ncclSend", 1, (const void *, size_t, int, int, nccl_comm, void *))   \
+    X(recv, "ncclRecv", 1, (void *, size_t, int, int, nccl_comm, void *))         \
+    X(abort, "ncclCommAbort", 1, (nccl_comm))                                     \
+    X(group_start, "ncclGroupStart", 1, (void))                                   \
+    X(group_end, "ncclGroupEnd", 1, (void))                                       \
+    X(mem_alloc, "ncclMemAlloc", 0, (void **, size_t))                            \
+    X(mem_free, "ncclMemFree", 0, (void *))                                       \
+    X(comm_register, "ncclCommRegister", 0, (nccl_comm, void *, size_t, void **)) \
+    X(comm_deregister, "ncclCommDeregister", 0, (nccl_comm, void *))              \
+    X(window_register, "ncclCommWindowRegister", 0,                               \
+      (nccl_comm, void *, size_t, nccl_window *, int))                            \
     X(window_deregister, "ncclCommWindowDeregister", 0, (nccl_comm, nccl_window))
 
-static struct {
+typedef struct {
 #define MEMBER(name, symbol, required, params) int(*name) params;
     NCCL_CALLS(MEMBER)
 #undef MEMBER
@@ -48,7 +61,8 @@ static struct {
     const char *(*last_error)(nccl_comm);
     int number; /* of the version */
     char path[1024];
-} lib;
+} nccl_lib;
+static nccl_lib lib;
 
 struct perf_nccl {
     nccl_comm comm;
@@ -260,23 +274,185 @@ static void open_buffers(perf_rank *p, perf_nccl *n) {
     n->buffers = 0;
 }
 
+/* ---- the calls ---- */
+
+/* A call as NCCL gets it: buffers in its memory, the number that it knows the type by. */
+typedef struct {
+    perf_rank *p;
+    const perf_counts *v;
+    const char *send;
+    char *recv;
+    size_t count, size; /* of an element */
+    int type, op, rank, nranks;
+    nccl_comm comm;
+    symmStream_t stream;
+} nccl_call;
+#define CALL(name, ...) MUST(m->p, name, (__VA_ARGS__, m->comm, m->stream))
+
+static void all_reduce(const nccl_call *m) {
+    CALL(all_reduce, m->send, m->recv, m->count, m->type, m->op);
+}
+static void all_gather(const nccl_call *m) {
+    CALL(all_gather, m->send, m->recv, m->count, m->type);
+}
+static void reduce_scatter(const nccl_call *m) {
+    CALL(reduce_scatter, m->send, m->recv, m->count, m->type, m->op);
+}
+static void broadcast(const nccl_call *m) {
+    CALL(broadcast, m->send, m->recv, m->count, m->type, m->p->root);
+}
+static void reduce(const nccl_call *m) {
+    CALL(reduce, m->send, m->recv, m->count, m->type, m->op, m->p->root);
+}
+static void alltoall(const nccl_call *m) {
+    CALL(alltoall, m->send, m->recv, m->count, m->type);
+}
+static void gather(const nccl_call *m) {
+    CALL(gather, m->send, m->recv, m->count, m->type, m->p->root);
+}
+static void scatter(const nccl_call *m) {
+    CALL(scatter, m->send, m->recv, m->count, m->type, m->p->root);
+}
+
+static void begin(const nccl_call *m) {
+    MUST(m->p, group_start, ());
+}
+static void end(const nccl_call *m) {
+    MUST(m->p, group_end, ());
+}
+/* `count` elements from or to where `at` elements lie in front of them. */
+static void send(const nccl_call *m, const char *from, size_t at, size_t count, int peer) {
+    CALL(send, from + at * m->size, count, m->type, peer);
+}
+static void receive(const nccl_call *m, char *into, size_t at, size_t count, int peer) {
+    CALL(recv, into + at * m->size, count, m->type, peer);
+}
+
+static void alltoall_sends(const nccl_call *m) {
+    begin(m);
+    for (int r = 0; r < m->nranks; r++) {
+        send(m, m->send, (unsigned)r * m->count, m->count, r);
+        receive(m, m->recv, (unsigned)r * m->count, m->count, r);
+    }
+    end(m);
+}
+static void gather_sends(const nccl_call *m) {
+    begin(m);
+    send(m, m->send, 0, m->count, m->p->root);
+    for (int r = 0; r < m->nranks && m->rank == m->p->root; r++)
+        receive(m, m->recv, (unsigned)r * m->count, m->count, r);
+    end(m);
+}
+static void scatter_sends(const nccl_call *m) {
+    begin(m);
+    for (int r = 0; r < m->nranks && m->rank == m->p->root; r++)
+        send(m, m->send, (unsigned)r * m->count, m->count, r);
+    receive(m, m->recv, 0, m->count, m->p->root);
+    end(m);
+}
+
+static void all_gatherv(const nccl_call *m) {
+    const size_t *counts = m->v->count[PERF_RECEIVED];
+    size_t at = 0;
+    begin(m);
+    for (int r = 0; r < m->nranks; at += counts[r++])
+        CALL(broadcast, m->send, m->recv + at * m->size, counts[r], m->type, r);
+    end(m);
+}
+static void reduce_scatterv(const nccl_call *m) {
+    const size_t *counts = m->v->count[PERF_SENT];
+    size_t at = 0;
+    begin(m);
+    for (int r = 0; r < m->nranks; at += counts[r++])
+        CALL(reduce, m->send + at * m->size, m->recv, counts[r], m->type, m->op, r);
+    end(m);
+}
+static void alltoallv(const nccl_call *m) {
+    const size_t *out = m->v->count[PERF_SENT], *in = m->v->count[PERF_RECEIVED];
+    size_t sent = 0, received = 0;
+    begin(m);
+    for (int r = 0; r < m->nranks; sent += out[r], received += in[r], r++) {
+        send(m, m->send, sent, out[r], r);
+        receive(m, m->recv, received, in[r], r);
+    }
+    end(m);
+}
+
+static void sendrecv(const nccl_call *m) {
+    begin(m);
+    send(m, m->send, 0, m->count, (m->rank + 1) % m->nranks);
+    receive(m, m->recv, 0, m->count, (m->rank + m->nranks - 1) % m->nranks);
+    end(m);
+}
+static void hypercube(const nccl_call *m) {
+    char *own = m->recv + (unsigned)m->rank * m->count * m->size;
+    if (own != m->send) perf_gpu_copy(m->p, own, m->send, m->count * m->size);
+    for (int mask = 1; mask < m->nranks; mask *= 2) {
+        const unsigned mine = (unsigned)(m->rank & ~(mask - 1)), theirs = mine ^ (unsigned)mask;
+        const size_t n = m->count * (unsigned)mask;
+        begin(m);
+        send(m, m->recv, mine * m->count, n, m->rank ^ mask);
+        receive(m, m->recv, theirs * m->count, n, m->rank ^ mask);
+        end(m);
+    }
+}
+static void pingpong(const nccl_call *m) {
+    const int peer = 1 - m->rank;
+    if (!m->rank) send(m, m->send, 0, m->count, peer);
+    receive(m, m->recv, 0, m->count, peer);
+    if (m->rank) send(m, m->send, 0, m->count, peer);
+}
+
 /* ---- the rival ---- */
 
-static void all_reduce(perf_rank *p, const perf_case *c, const char *send, char *recv) {
-    MUST(p, all_reduce, (send, recv, c->count, c->type, c->op, p->nccl->comm, p->stream));
+/* What stands for a collective or a pattern. Without a call of its own in the library that is
+ * loaded, or in any: the calls that programs make instead; NULL: it is not compared. */
+typedef void (*nccl_fn)(const nccl_call *m);
+typedef struct {
+    const char *name; /* of its own call; NULL: NCCL has none */
+    size_t member;    /* of that in `lib` */
+    nccl_fn call, instead;
+    const char *made_of; /* what `instead` is */
+} nccl_row;
+#define OWN(name, symbol) symbol, offsetof(nccl_lib, name), name
+#define SENDS             "ncclSend and ncclRecv, in a group"
+
+static const nccl_row rows[symmNumColls] = {
+    [symmCollAllReduce] = {OWN(all_reduce, "ncclAllReduce")},
+    [symmCollAllGather] = {OWN(all_gather, "ncclAllGather")},
+    [symmCollReduceScatter] = {OWN(reduce_scatter, "ncclReduceScatter")},
+    [symmCollBroadcast] = {OWN(broadcast, "ncclBroadcast")},
+    [symmCollReduce] = {OWN(reduce, "ncclReduce")},
+    [symmCollAlltoAll] = {OWN(alltoall, "ncclAlltoAll"), alltoall_sends, SENDS},
+    [symmCollGather] = {OWN(gather, "ncclGather"), gather_sends, SENDS},
+    [symmCollScatter] = {OWN(scatter, "ncclScatter"), scatter_sends, SENDS},
+    [symmCollAllGatherv] = {.instead = all_gatherv, .made_of = "ncclBroadcast, in a group"},
+    [symmCollReduceScatterv] = {.instead = reduce_scatterv, .made_of = "ncclReduce, in a group"},
+    [symmCollAlltoAllv] = {.instead = alltoallv, .made_of = SENDS}};
+static const nccl_row rows_of_patterns[PERF_PATTERNS] = {
+    [PERF_SENDRECV] = {.instead = sendrecv, .made_of = SENDS},
+    [PERF_HYPERCUBE] = {.instead = hypercube, .made_of = SENDS " for each step"},
+    [PERF_PINGPONG] = {.instead = pingpong, .made_of = "ncclSend and ncclRecv, one by one"},
+    [PERF_ALLTOALL_SENDS] = {.instead = alltoall_sends, .made_of = SENDS}};
+
+static const nccl_row *row_of(const perf_config *cfg) {
+    return cfg->pattern < 0 ? &rows[cfg->coll] : &rows_of_patterns[cfg->pattern];
 }
-static void all_gather(perf_rank *p, const perf_case *c, const char *send, char *recv) {
-    MUST(p, all_gather, (send, recv, c->count, c->type, p->nccl->comm, p->stream));
+static int has_own(const nccl_row *row) {
+    return row->name && *(void *const *)(const void *)((const char *)&lib + row->member);
 }
-/* A collective without an entry is not compared. */
-static void (*const theirs[symmNumColls])(perf_rank *p, const perf_case *c, const char *send,
-                                          char *recv) = {
-    [symmCollAllReduce] = all_reduce, [symmCollAllGather] = all_gather};
+/* NULL: there is nothing to compare with. */
+static nccl_fn chosen(const nccl_row *row) {
+    return has_own(row) ? row->call : row->instead;
+}
+
+static int knows(int type) {
+    return type < symmFloat8e4m3 || lib.number >= NCCL_FLOAT8_SINCE;
+}
 
 static int offers(const perf_rank *p, const perf_case *c) {
-    int old = c->type >= symmFloat8e4m3 && lib.number < NCCL_FLOAT8_SINCE;
-    if (p->cfg->pattern >= 0 || !theirs[p->cfg->coll]) return 0;
-    return !perf_reduces(p->cfg) || (c->op < PERF_MULSUM && !old);
+    if (!chosen(row_of(p->cfg))) return 0;
+    return !perf_reduces(p->cfg) || (c->op < PERF_MULSUM && knows(c->type));
 }
 
 /* As far into its buffer as ours is into ours. */
@@ -287,8 +463,28 @@ static char *its(const perf_rank *p, char *ours) {
     return in_recv ? n->recv + (ours - p->recv) : n->send + (ours - p->send);
 }
 
+static perf_case places(const perf_rank *p, const perf_case *c) {
+    perf_case moved = *c;
+    moved.send = its(p, c->send);
+    moved.recv = its(p, c->recv);
+    return moved;
+}
+
+/* For moving, bytes serve where NCCL is older than a type. */
 static void call(perf_rank *p, const perf_case *c) {
-    theirs[p->cfg->coll](p, c, its(p, c->send), its(p, c->recv));
+    const nccl_call m = {.p = p,
+                         .v = c->v,
+                         .send = its(p, c->send),
+                         .recv = its(p, c->recv),
+                         .count = c->count,
+                         .size = perf_type_size(c->type),
+                         .type = knows(c->type) ? c->type : symmUint8,
+                         .op = c->op,
+                         .rank = p->world->rank,
+                         .nranks = p->world->nranks,
+                         .comm = p->nccl->comm,
+                         .stream = p->stream};
+    chosen(row_of(p->cfg))(&m);
 }
 
 static void group(perf_rank *p, int end) {
@@ -298,8 +494,13 @@ static void group(perf_rank *p, int end) {
         MUST(p, group_start, ());
 }
 
-static const perf_rival rival = {
-    .name = "NCCL", .key = "nccl", .on_stream = 1, .offers = offers, .call = call, .group = group};
+static const perf_rival rival = {.name = "NCCL",
+                                 .key = "nccl",
+                                 .on_stream = 1,
+                                 .offers = offers,
+                                 .call = call,
+                                 .group = group,
+                                 .places = places};
 
 void perf_nccl_open(perf_rank *p) {
     perf_nccl *n = calloc(1, sizeof *n);
@@ -326,10 +527,12 @@ void perf_nccl_close(perf_rank *p) {
 
 perf_nccl_info perf_nccl_describe(const perf_rank *p) {
     const perf_nccl *n = p->nccl;
+    const nccl_row *row = row_of(p->cfg);
     return (perf_nccl_info){.version = lib.number,
                             .path = lib.path,
                             .registered = n->windows   ? "windows"
                                           : n->buffers ? "buffers"
                                                        : "no",
-                            .own_memory = n->own};
+                            .own_memory = n->own,
+                            .calls = has_own(row) ? row->name : row->made_of};
 }

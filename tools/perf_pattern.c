@@ -1,8 +1,6 @@
 /* perf_pattern.c - symm-perf: what is made of sends and receives, under nccl-tests' names, and of
  * puts. A row says what comes of a pattern as if it were a collective, so that buffers, checks and
  * tables need not know. Runs on each rank's thread; no lock. */
-#include <string.h>
-
 #include "perf.h"
 
 static symmDataType_t type_of(const perf_case *c) {
@@ -24,12 +22,18 @@ static int previous(int rank, int nranks, int part) {
     return (rank + nranks - 1) % nranks;
 }
 
-/* An all_gather: in step k the blocks of 2^k ranks go to the rank whose number differs in bit k. */
+/* An all_gather: in step k the blocks of 2^k ranks go to the rank whose number differs in bit k.
+ * The own block, where it is not in place, goes to this rank itself: on the stream, as the rest. */
 static void hypercube(perf_rank *p, const perf_case *c) {
     const int rank = p->world->rank;
     const uint64_t block = c->count * perf_type_size(c->type);
-    if (c->recv + (unsigned)rank * block != c->send)
-        memcpy(c->recv + (unsigned)rank * block, c->send, block);
+    char *own = c->recv + (unsigned)rank * block;
+    if (own != c->send) {
+        PERF_MUST(p, symmGroupStart());
+        PERF_MUST(p, symmSend(c->send, c->count, type_of(c), rank, p->comm, p->stream));
+        PERF_MUST(p, symmRecv(own, c->count, type_of(c), rank, p->comm, p->stream));
+        PERF_MUST(p, symmGroupEnd());
+    }
     for (int mask = 1; mask < p->world->nranks; mask *= 2) {
         const unsigned mine = (unsigned)(rank & ~(mask - 1)), theirs = mine ^ (unsigned)mask;
         const uint64_t n = c->count * (unsigned)mask;

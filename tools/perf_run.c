@@ -144,12 +144,13 @@ static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
 typedef struct {
     perf_rank *p;
     const perf_case *c;
+    perf_call_fn call;
     perf_graph *graph;
 } caller;
 
-static caller make_caller(perf_rank *p, const perf_case *c, int calls) {
-    caller by = {.p = p, .c = c};
-    if (p->cfg->graph) by.graph = perf_graph_of(p, c, perf_call, calls);
+static caller make_caller(perf_rank *p, const perf_case *c, perf_call_fn call, int calls) {
+    caller by = {.p = p, .c = c, .call = call};
+    if (p->cfg->graph) by.graph = perf_graph_of(p, c, call, calls);
     return by;
 }
 
@@ -157,7 +158,7 @@ static void run_calls(const caller *by, int calls) {
     if (by->graph)
         perf_graph_play(by->p, by->graph, 1);
     else
-        for (int i = 0; i < calls; i++) perf_call(by->p, by->c);
+        for (int i = 0; i < calls; i++) by->call(by->p, by->c);
     perf_stream_finish(by->p);
 }
 
@@ -165,7 +166,7 @@ static void run_calls(const caller *by, int calls) {
  * predictable. */
 static int64_t check_chain(perf_rank *p, const perf_case *c) {
     const int calls = perf_data_calls(&p->data, LONGEST_BURST);
-    caller by = make_caller(p, c, calls);
+    caller by = make_caller(p, c, perf_call, calls);
     p->data.round++;
     fill(p, c);
     run_calls(&by, calls);
@@ -177,7 +178,7 @@ static int64_t check_chain(perf_rank *p, const perf_case *c) {
  * are looked at after the last one. */
 static int64_t check_series(perf_rank *p, const perf_case *c) {
     int64_t wrong = 0;
-    caller by = make_caller(p, c, 1);
+    caller by = make_caller(p, c, perf_call, 1);
     for (int i = 1; i <= LONGEST_BURST; i++) {
         p->data.round++;
         fill(p, c);
@@ -194,6 +195,20 @@ static int64_t check_round(perf_rank *p, const perf_case *c) {
     const int chain =
         c->in_place && perf_reduces(p->cfg) && !perf_parts(p->cfg) && !perf_has_root(p->cfg);
     return chain ? check_chain(p, c) : check_series(p, c);
+}
+
+/* One call: does the rival do the same work? -1: not checked. An average is not, because it may be
+ * rounded in other places than ours; all other data are exact (perf_data.c). */
+static int64_t check_rival(perf_rank *p, const perf_case *c) {
+    const perf_rival *rival = p->rival;
+    if (!rival || !rival->places || c->op == PERF_AVG || !rival->offers(p, c)) return -1;
+    const perf_case its = rival->places(p, c);
+    caller by = make_caller(p, c, rival->call, 1);
+    p->data.round++;
+    fill(p, &its);
+    run_calls(&by, 1);
+    perf_graph_free(p, by.graph);
+    return count_wrong(p, &its, 1);
 }
 
 /* After the timed loop the buffers still tell the result, except where a reduction in place was
@@ -218,11 +233,17 @@ static void must_be_well(perf_rank *p) {
     if (error != symmInProgress) perf_must(p, error, p->cfg->row->name);
 }
 
+static void add_rival_wrong(perf_results *r, int64_t wrong) {
+    if (r->rival_wrong < 0) r->rival_wrong = 0;
+    r->rival_wrong += wrong;
+}
+
 static void measure(perf_rank *p, const perf_case *c, perf_cell *cell) {
     int checks = !perf_moves(p->cfg) ? 0 : p->cfg->check;
-    int64_t wrong = 0;
+    int64_t wrong = 0, theirs = -1;
     arm_timeout(p, c);
     for (int i = 0; i < checks; i++) wrong += check_round(p, c);
+    if (checks) theirs = check_rival(p, c);
     p->data.round++;
     if (perf_moves(p->cfg)) fill(p, c);
     perf_time(p, c, cell, checks ? refresh : NULL);
@@ -231,6 +252,8 @@ static void measure(perf_rank *p, const perf_case *c, perf_cell *cell) {
     must_be_well(p);
     cell->wrong = checks ? perf_world_sum(p->world, wrong) : -1;
     if (checks) p->results.wrong += cell->wrong;
+    cell->rival_wrong = theirs < 0 ? -1 : perf_world_sum(p->world, theirs);
+    if (theirs >= 0) add_rival_wrong(&p->results, cell->rival_wrong);
     if (p->cfg->timeout_s && !p->world->rank) alarm(0);
 }
 
@@ -386,7 +409,8 @@ static void close_all(perf_rank *p) {
 }
 
 int perf_run(perf_world *w, const perf_config *cfg) {
-    perf_rank p = {.cfg = cfg, .world = w, .data = {.nranks = w->nranks}};
+    perf_rank p = {
+        .cfg = cfg, .world = w, .data = {.nranks = w->nranks}, .results = {.rival_wrong = -1}};
     int failed = 0;
     if (open_comm(&p)) return PERF_EXIT_USAGE;
     p.data.bytes = malloc(PERF_PERIOD_BYTES);

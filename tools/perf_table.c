@@ -34,6 +34,7 @@ static void print_nccl(const perf_rank *p) {
     printf("# NCCL %d.%d.%d (%s), registered: %s, memory: %s, on the same stream\n",
            n.version / 10000, n.version / 100 % 100, n.version % 100, n.path, n.registered,
            n.own_memory ? "its own" : "the same");
+    if (n.calls) printf("# NCCL runs %s\n", n.calls);
 }
 
 /* The rival has a bandwidth of its own where both are made of the same stuff. */
@@ -209,6 +210,8 @@ void perf_table_foot(const perf_rank *p) {
                r->wrong ? "FAILED" : "OK");
     else
         printf("# Out of bounds values : not checked\n");
+    if (r->rival_wrong >= 0)
+        printf("# Wrong values of %-4s : %lld\n", p->rival->name, (long long)r->rival_wrong);
     printf("# Avg bus bandwidth    : %g\n", r->n ? bus / (double)r->n / cells : 0);
     if (p->rival) print_ratios(p->rival->name, r);
     if (cfg->limits && !p->gpu) print_limits(r);

@@ -57,6 +57,35 @@ t_expect "a collective's tables" "0 1 passed, 0 failed, 0 skipped" "$? $(tail -n
     CAMPAIGN_OUT=$dir/other scripts/campaign.sh run table-alltoall-2) >"$dir/out" 2>&1
 t_expect "those of a collective without a bare loop" "0 1 passed, 0 failed, 0 skipped" \
     "$? $(tail -n 1 "$dir/out")"
+# Beside the stand-in for NCCL, of a few sizes: one with symmetric kernels, one with a call that not
+# every NCCL has, one of sends. T_FULL=1: all.
+CAMPAIGN_OUT=$dir/none scripts/campaign.sh list table- | sed 's/^table-//;s/-2 *$//' | sort \
+    >"$dir/listed"
+measured() {
+    "$perf" --help | sed -n '1{s/usage: symm-perf //;s/ .*//;s/|/\n/g;p;}' |
+        grep -vxE 'barrier|pingpong|alltoall_sends|put' | sort
+}
+t_empty "all that symm-perf measures on GPUs has tables" "$(measured | diff - "$dir/listed" 2>&1)"
+some=$(if [ "${T_FULL:-0}" != 0 ]; then cat "$dir/listed"; else
+    printf '%s\n' reduce_scatter gather sendrecv; fi)
+number=$(echo "$some" | wc -l)
+# shellcheck disable=SC2046,SC2086 # words
+sed -i 's/-b 1K -e 64K/-b 1K -e 2K/;s/-e 1M -G 0/-e 2K -G 0/' "$dir/tree/scripts/gpu_tables.sh"
+beside=$dir/beside
+(cd "$dir/tree" && BUILD=$(cd "$OLDPWD" && cd "$build" && pwd) CAMPAIGN_OUT=$beside \
+    PERF_NCCL_LIB=$dir/libnccl.so scripts/campaign.sh run $(printf 'table-%s-2 ' $some)) \
+    >"$dir/out" 2>&1
+t_expect "tables of $number collectives beside NCCL" "0 $number passed, 0 failed, 0 skipped" \
+    "$? $(tail -n 1 "$dir/out")"
+lacking() { # what each table has to have
+    grep -L "$1" "$beside"/tables/*.json | sed 's|.*/||'
+}
+t_empty "each has a ratio" "$(lacking nccl_ratio)"
+t_empty "NCCL's results are right in all" "$(lacking nccl_nwrong)$(
+    grep -l 'nccl_nwrong": [1-9]' "$beside"/tables/*.json)"
+t_expect "under its settings: the best of them" "$number 3 6" \
+    "$(find "$beside/tables" -name '*-best.txt' -size +0 | wc -l)" \
+    "$(awk '/^# . settings/ { print $2 }' "$beside"/tables/*-best.txt | sort -u | xargs)"
 GPU_RUNS=$dir/runs scripts/gpu_report.sh "$CAMPAIGN_OUT" >"$dir/out" 2>&1
 t_expect "the report has a row of each part" "1 1" \
     "$(grep -c '^| `check-gpu_pointer` | 2 x fake |' "$dir/out")" \

@@ -17,6 +17,7 @@ out() { grep -cE -- "$1" "$dir/out"; }
 err() { grep -cE -- "$1" "$dir/err"; }
 shown() { cat "$dir/err" "$dir/out"; } # where a t_expect fails
 nccl() { run "$perf" "$@" --vs nccl --nccl "$dir/libnccl.so" -n 2 -w 0 --rounds 3; }
+old_nccl() { run "$perf" "$@" --vs nccl --nccl "$dir/libnccl-old.so" -n 2 -w 0 --rounds 3; }
 
 # ---- runs ----
 run "$perf" all_reduce -g 2 -b 20 -e 100K -f 71 -d all -o all -n 2
@@ -37,6 +38,9 @@ for collective in all_gatherv reduce_scatterv alltoallv; do
     t_expect "$collective: counts that differ, captured and replayed" "0 1 3" \
         "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .*  0$')"
 done
+run "$perf" hypercube -g 4 -b 1K -e 1M -f 32 -G 3 -n 4
+t_expect "hypercube captured and replayed, with its own block" "0 1 3" \
+    "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .*  0$')"
 run "$perf" barrier -g 1
 t_expect "one GPU, without -t and mpirun" "0 1" "$rc $(out '^ +0 +0 +none')"
 run "$perf" barrier -g 1 -t 3
@@ -78,20 +82,71 @@ for size, c in cells:
         same(c[of + "alg_bw"], size / c[of + "time"] / 1e3, c)
         same(c[of + "bus_bw"], c[of + "alg_bw"] * 2 * (n - 1) / n, c)
         assert c[of + "issue_time"] > 0, c
+        assert c[of + "nwrong"] == 0, c
     same(c["nccl_ratio"], c["nccl_time"] / c["time"], c)
 ratios = [c["nccl_ratio"] for size, c in cells]
 mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
 said = [l for l in open(sys.argv[2]) if l.startswith("# Ratio to NCCL")][0].split(":")[1].split()
 for text, is_so in (said[0], mean), (said[said.index("smallest") + 1], min(ratios)):
     assert abs(float(text[:-1]) - is_so) <= 0.006, (text, is_so)
-print("right", d["out_of_bounds"])
+print("right", d["out_of_bounds"], d["config"]["nccl"]["calls"])
 EOF
 if command -v python3 >/dev/null 2>&1; then
     t_expect "bandwidths, ratios and their mean are what the times say" \
-        "right 0" "$(python3 "$dir/sums.py" "$dir/x.json" "$dir/out" 2>&1)"
+        "right 0 ncclAllReduce" "$(python3 "$dir/sums.py" "$dir/x.json" "$dir/out" 2>&1)"
 else
     t_skip "bandwidths, ratios and their mean are what the times say" "needs python3"
 fi
+
+# Every collective and pattern, with the calls of NCCL 2.28 and those of before; NCCL's results are
+# right as ours are: in windows, by eager calls, with each root; in none, captured, in groups.
+compared() { # text: what NCCL runs
+    echo "$rc $(out 'Out of bounds values : 0 OK') $(out '^# Wrong values of NCCL : 0$')" \
+        "$(grep -cxF "# NCCL runs $1" "$dir/out") $(out '^# Ratio to NCCL +: [0-9.]+x geometric')"
+}
+beside() { # collective ranks what-NCCL-runs what-an-older-one-runs
+    nccl "$1" -g "$2" -b 1K -e 8K -f 8 -r -1
+    t_expect "$1 beside $3" "0 1 1 1 1" "$(compared "$3")"
+    old_nccl "$1" -g "$2" -b 1000 -e 8K -f 8 -R 0 -G 2 -m 2
+    t_expect "$1 beside $4, of NCCL 2.22, captured" "0 1 1 1 1" "$(compared "$4")"
+}
+sends='ncclSend and ncclRecv, in a group'
+for pair in all_reduce:AllReduce all_gather:AllGather reduce_scatter:ReduceScatter \
+    broadcast:Broadcast reduce:Reduce; do
+    beside "${pair%:*}" 3 "nccl${pair#*:}" "nccl${pair#*:}"
+done
+for pair in alltoall:AlltoAll gather:Gather scatter:Scatter; do
+    beside "${pair%:*}" 3 "nccl${pair#*:}" "$sends"
+done
+for name in alltoallv sendrecv alltoall_sends; do beside $name 3 "$sends" "$sends"; done
+beside all_gatherv 3 'ncclBroadcast, in a group' 'ncclBroadcast, in a group'
+beside reduce_scatterv 3 'ncclReduce, in a group' 'ncclReduce, in a group'
+beside hypercube 4 "$sends for each step" "$sends for each step"
+beside pingpong 2 'ncclSend and ncclRecv, one by one' 'ncclSend and ncclRecv, one by one'
+nccl reduce_scatter -g 2 -b 1000 -e 1000 -u 1 -d all -o all
+t_expect "all types and reductions; premulsum is ours alone" "0 1 1 12 60" \
+    "$rc $(out 'Out of bounds values : 0 OK') $(out '^# Wrong values of NCCL : 0$')" \
+    "$(out '^ .* mulsum .* N/A  .* N/A$') $(out '^ .*[0-9]x .*[0-9]x$')"
+old_nccl alltoallv -g 2 -b 1000 -e 1000 -d all
+t_expect "types that NCCL does not know yet are moved as bytes" "0 1 12" \
+    "$rc $(out '^# Wrong values of NCCL : 0$') $(out '^ .*[0-9]x$')"
+old_nccl reduce -g 2 -b 1000 -e 1000 -d f8e4m3
+t_expect "and not reduced" "0 1" "$rc $(out '^# Ratio to NCCL +: N/A')"
+nccl all_reduce -g 2 -b 4K -e 4K -o avg
+t_expect "an average is compared, its last bits are not" "0 0 1" \
+    "$rc $(out '^# Wrong values of NCCL') $(out '^# Ratio to NCCL +: [0-9.]+x')"
+for name in gather alltoallv; do
+    NCCL_STUB_WRONG=1 nccl $name -g 2 -b 4K -e 4K --json "$dir/x.json"
+    t_expect "$name: wrong values of NCCL are told and do not count as ours" "0 1 1 0" \
+        "$rc $(out 'Out of bounds values : 0 OK') $(out '^# Wrong values of NCCL : [1-9]')" \
+        "$(grep -c '"nccl_nwrong": 0' "$dir/x.json")"
+done
+NCCL_STUB_REFUSES=sends nccl alltoall -g 2 -b 4K -e 4K
+t_expect "NCCL's own call is taken where it is" "0" "$rc"
+NCCL_STUB_REFUSES=sends old_nccl alltoall -g 2 -b 4K -e 4K -R 0
+t_expect "a send that NCCL refuses" "1 1 0" \
+    "$rc $(err 'NCCL: send: refused by the stub') $(out '^ ')"
+
 nccl all_gather -g 2 -b 4K -e 4K -R 0
 t_expect "no windows for either" "0 1" "$rc $(out 'registered: no, memory: the same')"
 nccl all_gather -g 2 -b 4K -e 4K -R 1
@@ -100,6 +155,11 @@ NCCL_STUB_REFUSES=windows nccl all_reduce -g 2 -b 4K -e 4K -G 2
 t_expect "windows over our memory refused: NCCL's own" "0 1 1 1" \
     "$rc $(out '^# NCCL refuses windows over this memory: refused by the stub')" \
     "$(out 'registered: windows, memory: its own') $(out 'values : 0 OK')"
+for name in reduce_scatter scatter all_gatherv; do
+    NCCL_STUB_REFUSES=windows nccl $name -g 2 -b 4K -e 4K
+    t_expect "$name in NCCL's own memory, in place too" "0 1 1" \
+        "$rc $(out 'memory: its own') $(out '^# Wrong values of NCCL : 0$')"
+done
 NCCL_STUB_REFUSES=all-windows nccl all_reduce -g 2 -b 4K -e 4K
 t_expect "windows refused everywhere" \
     "0 1 1" "$rc $(out '^# NCCL refuses windows over its own memory')" \

@@ -122,6 +122,8 @@ for collective in all_gatherv reduce_scatterv alltoallv; do
     run "$perf" "$collective" -t 2 -b 1K -e 1K --corrupt
     t_expect "a spoilt element of $collective is found" "1 1" "$rc $(out '[1-9][0-9]* FAILED')"
 done
+run "$perf" hypercube -t 4 -b 4K -e 64K -f 16 -G 3 -n 2
+t_expect "hypercube in a graph, with its own block" "0 1" "$rc $(out 'values : 0 OK')"
 run "$perf" barrier -t 2 -d all
 t_expect "a barrier has no types" "0 1" "$rc $(out '^ +0 +0 +none')"
 run "$perf" barrier -t 2

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # fake_perf.sh - sourced after tap.sh: builds symm-perf over the fake driver (perf_stub.c) and the
-# stub of NCCL into a directory of their own. Sets dir, perf and cc; where the tests' objects are
-# missing the whole check is skipped.
+# stub of NCCL into a directory of their own: libnccl.so, and libnccl-old.so, which lacks calls.
+# Sets dir, perf and cc; where the tests' objects are missing the whole check is skipped.
 build=${BUILD:-build} cc=${CC:-gcc}
 objects=$build/obj-test
 if [ ! -e "$objects/libsymm.a" ] || [ ! -e "$objects/tests/parts.a" ] ||
@@ -23,5 +23,8 @@ library="$library $objects/src/device/cuda/kernel_images.o -ldl -lrt -lm"
 $cc $flags -rdynamic tests/fake/perf_stub.c $sources $library -o "$perf" >"$dir/log" 2>&1 ||
     { t_fail "symm-perf builds with the fake driver" "$(cat "$dir/log")" && t_done; }
 # shellcheck disable=SC2086
-$cc $flags -shared -fPIC tests/fake/nccl_stub.c -o "$dir/libnccl.so" >"$dir/log" 2>&1 ||
-    { t_fail "the stub of NCCL builds" "$(cat "$dir/log")" && t_done; }
+for name in libnccl libnccl-old; do
+    $cc $flags $([ $name = libnccl ] || echo -DOLD) -shared -fPIC tests/fake/nccl_stub.c \
+        -o "$dir/$name.so" >"$dir/log" 2>&1 ||
+        { t_fail "the stub of NCCL builds" "$(cat "$dir/log")" && t_done; }
+done

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "device/common/kernels.h"
+#include "device/host/reduce.h"
 #include "fake_kernels.h"
 #include "transport/cuda/cuda_driver.h"
 
@@ -109,4 +110,10 @@ void *perf_stub_alloc(size_t bytes) {
 __attribute__((visibility("default"))) void perf_stub_free(void *at);
 void perf_stub_free(void *at) {
     symm_cu.cuMemFree((uintptr_t)at);
+}
+__attribute__((visibility("default"))) void perf_stub_reduce(void *dst, const void *const *src,
+                                                             int n, size_t count, int type, int op);
+void perf_stub_reduce(void *dst, const void *const *src, int n, size_t count, int type, int op) {
+    symm_reduce_init();
+    symm_reduce->reduce[type][op](dst, src, n, count, NULL);
 }
