@@ -11,7 +11,7 @@
 #include "device/host/reduce.h"
 #include "host/gpu/backend.h"
 #include "transport/cuda/cuda_device.h"
-#include "transport/vmm/multicast.h"
+#include "transport/vmm/multicast_driver.h"
 #include "transport/vmm/vmm.h"
 #include "info.h"
 

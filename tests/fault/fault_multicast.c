@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "host/window/multicast.h"
-#include "transport/vmm/multicast.h"
+#include "transport/vmm/multicast_driver.h"
 #include "heap_kit.h"
 #include "symm_vec.h"
 

@@ -97,7 +97,7 @@ static void refused_rank(int rank, int n, void *arg) {
         snprintf(says, sizeof says, "rank %d: ", f->victim);
         T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
         T_MSG(symmGetLastError(NULL), says);
-        T_MSG(symmGetLastError(NULL), "not permitted");
+        T_MSG(symmGetLastError(NULL), f->how ? "not permitted" : "CUDA_ERROR_NOT_PERMITTED (800)");
     }
     kit_barrier(&f->k, n);
     if (rank == f->victim) fake_cuda_fail(call, 1, 0);

@@ -50,13 +50,11 @@ static symmResult_t load_without(const char *symbol) {
 }
 
 static void every_symbol_is_looked_up_once_and_none_of_multicast(void) {
-    int rows = 0;
+    const int rows = (int)(sizeof symm_cu / sizeof(void *));
     T_OK(load_without(NULL));
     T_EQ(symm_cuda_version(), 12080);
     T_STREQ(symm_cuda_why(), "");
-    while (fake_cuda_call_name(rows)) rows++;
     T_EQ(asked_count, rows);
-    T_EQ(sizeof symm_cu, (size_t)rows * sizeof(void *));
     for (int i = 0; i < rows; i++) {
         void *entry;
         memcpy(&entry, (char *)&symm_cu + (size_t)i * sizeof entry, sizeof entry);

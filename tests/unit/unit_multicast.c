@@ -1,5 +1,5 @@
 /* unit_multicast.c - multicast objects of the host memory driver against the contract of
- * multicast.h, within one process: each handle of an object is a member. Windows over them:
+ * multicast_driver.h, within one process: each handle of an object is a member. Windows over them:
  * fault_multicast.c. */
 #define _GNU_SOURCE 1
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "base/stats.h"
 #include "transport/vmm/mc_object.h"
-#include "transport/vmm/multicast.h"
+#include "transport/vmm/multicast_driver.h"
 #include "t.h"
 
 #define V (&symm_vmm_host)

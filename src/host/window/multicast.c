@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
-#include "transport/vmm/multicast.h"
+#include "transport/vmm/multicast_driver.h"
 #include "handle_exchange.h"
 #include "space.h"
 

@@ -1,6 +1,6 @@
 /* multicast.h - the multicast range of a space: one range of one stride beside the unicast ranges.
- * Behind it is one object (transport/vmm/multicast.h), made with the space; each slot's memory is
- * bound in it at the slot's offset. So
+ * Behind it is one object (transport/vmm/multicast_driver.h), made with the space; each slot's
+ * memory is bound in it at the slot's offset. So
  *
  *     address of offset off, of rank r's memory:      base + r*stride + off
  *     address of offset off, of all ranks' memory:    multicast base + off

@@ -1,11 +1,10 @@
-/* cuda_objects.c - CUDA's multicast objects behind the contract of multicast.h. Any thread; a call
- * acts on the thread's current device. No lock. */
+/* cuda_objects.c - CUDA's multicast objects behind the contract of multicast_driver.h. Any thread;
+ * a call acts on the thread's current device. No lock. */
 #include <stdio.h>
 
 #include "base/fail.h"
 #include "transport/cuda/cuda_device.h"
 #include "transport/cuda/cuda_multicast.h"
-#include "cuda_probe.h"
 #include "vmm_cuda.h"
 #include "vmm_table.h"
 
@@ -23,35 +22,34 @@ static cu_multicast_prop object_prop(int members, uint64_t bytes) {
 }
 
 /* NULL, or why the device has no such objects. */
-static const char *missing(int *device, const symm_cuda_memory **m) {
+static const char *missing(symm_vmm_caps *memory) {
     int says = 0;
-    if (symm_cuda_current_cu(device) || symm_cuda_probe(*device, m)) return "CUDA cannot be used";
-    if (symm_cu.cuDeviceGetAttribute(&says, SYMM_CUDA_ATTR_MULTICAST, *device) || !says)
+    if (symm_vmm_cuda.query(memory)) return "CUDA cannot be used";
+    if (symm_cu.cuDeviceGetAttribute(&says, SYMM_CUDA_ATTR_MULTICAST, memory->device) || !says)
         return "the device has no multicast";
-    if (!((*m)->handle_types & SYMM_CUDA_HANDLE_FD)) return "the driver has no fd handles";
-    return NULL;
+    return memory->fd_handles ? NULL : "the driver has no fd handles";
 }
 
 static void objects_query(symm_multicast_caps *caps) {
-    const symm_cuda_memory *m;
-    int device;
+    symm_vmm_caps memory;
     size_t least = 0, best = 0;
     *caps = (symm_multicast_caps){.there = 0};
-    const char *why = missing(&device, &m);
-    const char *lacks = why ? NULL : symm_cuda_multicast_load();
+    const char *why = missing(&memory), *lacks = why ? NULL : symm_cuda_multicast_load();
     if (why || lacks) {
         snprintf(caps->why, sizeof caps->why, why ? "%s" : "the driver lacks %s",
                  why ? why : lacks);
         return;
     }
-    const cu_multicast_prop prop = object_prop(2, m->granularity);
+    const cu_multicast_prop prop = object_prop(2, memory.granularity);
     int cu =
         symm_cu_multicast.cuMulticastGetGranularity(&least, &prop, SYMM_CUDA_GRANULARITY_MINIMUM);
     if (!cu)
         cu = symm_cu_multicast.cuMulticastGetGranularity(&best, &prop,
                                                          SYMM_CUDA_GRANULARITY_RECOMMENDED);
     if (cu || !least) {
-        snprintf(caps->why, sizeof caps->why, "its granularity: %s", symm_vmm_code_name(cu));
+        const char *name = symm_cuda_code_name(cu);
+        snprintf(caps->why, sizeof caps->why, "granularity refused: %s (%d)", name ? name : "error",
+                 cu);
         return;
     }
     caps->there = 1;

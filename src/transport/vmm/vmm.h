@@ -90,7 +90,7 @@ typedef struct {
     /* Copies; each side is memory of the driver with its access set, or plain host memory. As fill
      * otherwise. */
     int (*copy)(void *dst, const void *src, uint64_t bytes);
-    const struct symm_vmm_multicast *multicast; /* multicast.h */
+    const struct symm_vmm_multicast *multicast; /* multicast_driver.h */
 } symm_vmm;
 
 extern const symm_vmm symm_vmm_host; /* vmm_host.c: sealed memfd + mmap */

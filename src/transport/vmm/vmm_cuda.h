@@ -4,7 +4,7 @@
 #define SYMM_VMM_CUDA_H_
 
 #include "transport/cuda/cuda_driver.h"
-#include "multicast.h"
+#include "multicast_driver.h"
 
 extern const struct symm_vmm_multicast symm_cuda_objects;
 

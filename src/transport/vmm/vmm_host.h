@@ -5,7 +5,7 @@
 
 #include "mc_object.h"
 #include "memcut.h"
-#include "multicast.h"
+#include "multicast_driver.h"
 #include "vmm_table.h"
 
 struct memory {

@@ -1,5 +1,5 @@
-/* multicast.h - multicast objects of a memory driver, shaped after CUDA's: what is stored at an
- * address of the object goes to the memory that every member has bound there, and a load-reduce
+/* multicast_driver.h - multicast objects of a memory driver, shaped after CUDA's: what is stored at
+ * an address of the object goes to the memory that every member has bound there, and a load-reduce
  * reads all of it. Part of the porting contract of vmm.h: codes, threads and handles as there. The
  * handle of an object is one of vmm.h: export_fd, release, map (the whole, at offset 0), set_access
  * and unmap take it; retain, identify and import_fd do not.
@@ -7,8 +7,8 @@
  * The order over all members: create by one, import by the others, join by each, and only when all
  * have joined bind and map. CUDA lets a call that comes too early wait for the others; so the
  * callers agree between the steps, and the host driver refuses what would have to wait. */
-#ifndef SYMM_MULTICAST_OBJECT_H_
-#define SYMM_MULTICAST_OBJECT_H_
+#ifndef SYMM_MULTICAST_DRIVER_H_
+#define SYMM_MULTICAST_DRIVER_H_
 
 #include <stdint.h>
 
