@@ -181,7 +181,7 @@ $(FATBINS)/user.fatbin: tests/gpu/user.cu $(FATBINS)/flags
 # arithmetic of one thread.
 ASAN_UNITS   := $(filter-out $(ON_FIBERS),$(UNIT_TESTS))
 ONE_THREAD   := unit_survive unit_reduce unit_plan unit_place unit_place_small unit_place_wide \
-                unit_gplan unit_cuda_share unit_caches
+                unit_gplan unit_cuda_share unit_caches unit_window_table
 TSAN_UNITS   := $(filter-out $(ONE_THREAD),$(ASAN_UNITS))
 tests-asan:  $(patsubst %,$(TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS) $(MP_TESTS))
 tests-tsan:  $(patsubst %,$(TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
