@@ -452,6 +452,7 @@ SYMM_API symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int ran
  * Plain loads and stores are not for it; on the host backend they fault.
  *  - The ranks' buffers must begin at the same offset of their memory. What is beyond the shortest
  *    rank's part has no such address.
+ *  - All ranks' accesses end before any rank deregisters the window, or frees or trims the memory.
  *  - Between accesses through this address and through another one of the same bytes a kernel needs
  *    fence.proxy.alias.
  * Requires: SYMM_MULTICAST=1 on every rank, NCCL_NVLS_ENABLE not 0. Order: local.

@@ -35,7 +35,7 @@ export BIN="${BIN:-${BUILD:-build}/bin}"
 . scripts/gpu_tables.sh
 : "${BUILD:=build}" "${CAMPAIGN_SECONDS:=540}" "${CAMPAIGN_LEAST:=20}" "${CAMPAIGN_FAKE:=0}"
 dir=${CAMPAIGN_OUT:-$BUILD/campaign}
-export BUILD NCCL_NVLS_ENABLE=0
+export BUILD NCCL_NVLS_ENABLE=0 SYMM_MULTICAST=0
 [ -z "${PERF:-}" ] || BIN=$(dirname "$PERF")
 began=$(date +%s)
 

@@ -21,6 +21,8 @@ cd "$(dirname "$0")/.." || exit 2
 . scripts/mpi.sh
 . scripts/gpu.sh
 : "${BUILD:=build}"
+# Multicast objects are not made on machines that may be shared.
+export SYMM_MULTICAST=0 NCCL_NVLS_ENABLE=0
 dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM HUP

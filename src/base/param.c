@@ -206,8 +206,10 @@ void symm_param_each(const symm_params *p,
 
 const char *symm_param_no_multicast(const symm_params *p) {
     const char *nvls = getenv("NCCL_NVLS_ENABLE");
+    char *end;
     if (!p->multicast) return "SYMM_MULTICAST=0";
-    return nvls && !strcmp(nvls, "0") ? "NCCL_NVLS_ENABLE=0 forbids it" : NULL;
+    /* A number, as NCCL reads it: 00 is 0 too. */
+    return nvls && !strtol(nvls, &end, 0) && end != nvls ? "NCCL_NVLS_ENABLE=0 forbids it" : NULL;
 }
 
 uint64_t symm_param_hash(const symm_params *p) {

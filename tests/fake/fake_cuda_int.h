@@ -58,8 +58,8 @@ int fake_copy_side(int device, cu_deviceptr va, uint64_t bytes);
 /* Multicast objects among the handles: an object and its descriptor become a handle; the object
  * behind one, NULL if it is none; what a bind needs to know of memory, 0 if the handle is none. */
 cu_mem_handle fake_add_object(symm_mc_object *o, int fd);
-symm_mc_object *fake_object(cu_mem_handle handle);
-symm_mc_object *fake_object_at(uint64_t va, uint64_t *lo); /* lo: where it is mapped */
+symm_mc_object *fake_object(cu_mem_handle handle, int **device); /* which has joined, -1: none */
+symm_mc_object *fake_object_at(uint64_t va, uint64_t *lo);       /* lo: where it is mapped */
 int fake_memory(cu_mem_handle handle, int *device, uint64_t *bytes, uint64_t id[2]);
 
 /* fake_cuda_multicast.c */

@@ -94,8 +94,9 @@ cu_mem_handle fake_add_object(symm_mc_object *o, int fd) {
     return h->value;
 }
 
-symm_mc_object *fake_object(cu_mem_handle handle) {
-    const struct handle *h = handle_of(handle);
+symm_mc_object *fake_object(cu_mem_handle handle, int **device) {
+    struct handle *h = handle_of(handle);
+    if (h) *device = &h->device;
     return h ? h->object : NULL;
 }
 
@@ -361,8 +362,7 @@ cu_result fk_cuMemMap(cu_deviceptr va, size_t bytes, size_t offset, cu_mem_handl
     struct area *r = area_at(RESERVATION, va);
     if (h && r && va + bytes <= r->hi && va % GRAIN == 0 && bytes == h->bytes && !offset &&
         !flags && !overlaps(MAPPING, va, va + bytes)) {
-        /* CUDA would wait for ever for the others: a caller that is too early is wrong. */
-        T_CHECK(!h->object || symm_mc_object_full(h->object));
+        T_CHECK(!h->object || symm_mc_object_full(h->object)); /* CUDA would wait */
         void *at = h->object
                        ? pointer(va)
                        : mmap(pointer(va), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, h->fd, 0);
@@ -401,6 +401,7 @@ static int access_code(const struct area *a, const cu_mem_access *access, size_t
         if (!fake_device_ok(d)) return SYMM_CUDA_ERROR_INVALID_DEVICE;
         if (a->handle->device >= 0 && !fake_reaches(d, a->handle->device))
             return SYMM_CUDA_ERROR_INVALID_DEVICE;
+        if (a->handle->object && d != a->handle->device) return SYMM_CUDA_ERROR_INVALID_DEVICE;
     }
     return SYMM_CUDA_SUCCESS;
 }

@@ -56,10 +56,12 @@ cu_result fk_cuMulticastCreate(cu_mem_handle *object, const cu_multicast_prop *p
 }
 
 cu_result fk_cuMulticastAddDevice(cu_mem_handle object, cu_device device) {
+    int *joined;
     ENTER(cuMulticastAddDevice);
     fake_lock();
-    symm_mc_object *o = fake_object(object);
+    symm_mc_object *o = fake_object(object, &joined);
     const int ok = o && fake_device_ok(device) && !symm_mc_object_join(o);
+    if (ok) *joined = device;
     fake_unlock();
     return ok ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_VALUE;
 }
@@ -68,14 +70,15 @@ cu_result fk_cuMulticastBindMem(cu_mem_handle object, size_t at, cu_mem_handle m
                                 size_t bytes, unsigned long long flags) {
     symm_mc_bound b = {.off = at, .bytes = bytes, .from = from};
     uint64_t has = 0;
-    int device = -1, err = EINVAL;
+    int device = -1, err = EINVAL, *joined;
     ENTER(cuMulticastBindMem);
     fake_lock();
-    symm_mc_object *o = fake_object(object);
+    symm_mc_object *o = fake_object(object, &joined);
     cu_context context = fake_current();
-    const int good = o && fake_memory(memory, &device, &has, b.id) && !flags && context &&
-                     context->device == device && (at | from | bytes) % grain() == 0 &&
-                     from <= has && bytes <= has - from;
+    const int ours = o && fake_memory(memory, &device, &has, b.id) && context &&
+                     context->device == device && *joined == device;
+    const int good =
+        ours && !flags && (at | from | bytes) % grain() == 0 && from <= has && bytes <= has - from;
     if (good) err = symm_mc_object_bind(o, &b);
     fake_unlock();
     T_CHECK(err != EAGAIN); /* CUDA would wait */
@@ -84,10 +87,11 @@ cu_result fk_cuMulticastBindMem(cu_mem_handle object, size_t at, cu_mem_handle m
 }
 
 cu_result fk_cuMulticastUnbind(cu_mem_handle object, cu_device device, size_t at, size_t bytes) {
+    int *joined;
     ENTER(cuMulticastUnbind);
     fake_lock();
-    symm_mc_object *o = fake_object(object);
-    const int ok = o && fake_device_ok(device) && !symm_mc_object_unbind(o, at, bytes);
+    symm_mc_object *o = fake_object(object, &joined);
+    const int ok = o && *joined == device && !symm_mc_object_unbind(o, at, bytes);
     fake_unlock();
     return ok ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_VALUE;
 }

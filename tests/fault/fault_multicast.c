@@ -3,29 +3,9 @@
  * after which all go on with unicast. Ranks are processes unless it says threads. */
 #include <errno.h>
 
-#include "host/window/multicast.h"
-#include "transport/vmm/multicast_driver.h"
-#include "heap_kit.h"
-#include "symm_vec.h"
+#include "multicast_kit.h"
 
-enum { RANKS = 3, MOST = 5 };
-
-static void wish(void) {
-    setenv("SYMM_MULTICAST", "1", 1);
-    unsetenv("NCCL_NVLS_ENABLE");
-}
-
-static int has_multicast(symmComm_t comm) {
-    symmCommInfo_t info = {.size = sizeof info};
-    T_OK(symmCommQuery(comm, &info));
-    return info.multicast;
-}
-
-static int is_whole(symmWindow_t win) {
-    symmWindowInfo_t i = {.size = sizeof i};
-    T_OK(symmWindowQuery(win, &i));
-    return i.multicast;
-}
+enum { RANKS = 3, MOST = MK_MOST };
 
 /* Behind the multicast address lies the memory of every rank, once. */
 static void reaches_all(hk *k, void *at, void *const *peers) {
@@ -65,7 +45,7 @@ static void refused(symmWindow_t win, const char *part) {
     T_ERR(symmWindowMulticastPtr(win, 0, &p), symmNotSupported);
     T_MSG(symmGetLastError(NULL), "no multicast window: ");
     T_MSG(symmGetLastError(NULL), part);
-    T_CHECK(p == &p && !is_whole(win));
+    T_CHECK(p == &p && !mk_whole(win));
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
@@ -76,12 +56,12 @@ static void two_windows(void *arg) {
     symmWindow_t win[2];
     char *buf[2];
     void *a, *b;
-    T_EQ(has_multicast(k->comm), 1);
+    T_EQ(mk_has(k->comm), 1);
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 2; i++) {
             T_OK(symmMemAlloc((void **)&buf[i], 4 * HK_MB));
             T_OK(symmWindowRegister(k->comm, buf[i], 4 * HK_MB, &win[i], 0));
-            T_EQ(is_whole(win[i]), 1);
+            T_EQ(mk_whole(win[i]), 1);
             spreads(k, win[i], buf[i], 0);
             spreads(k, win[i], buf[i], 4 * HK_MB - 64);
         }
@@ -104,8 +84,8 @@ static void two_windows(void *arg) {
 }
 static void windows_have_an_address_for_all_ranks(void) {
     T_EXPECT_WARNINGS();
-    wish();
-    for (int n = 1; n <= MOST; n++)
+    mk_wish();
+    for (int n = 2; n <= MOST; n++)
         if (n != 4) hk_processes(n, two_windows, NULL);
 }
 
@@ -128,7 +108,7 @@ static void plain(void *arg) {
 }
 static void a_plain_access_faults(void) {
     T_EXPECT_WARNINGS();
-    wish();
+    mk_wish();
     hk_processes(2, plain, NULL);
 }
 
@@ -144,12 +124,12 @@ static void child(void *arg) {
         symmWindow_t win;
         char *buf;
         sub.comm = comms[i];
-        T_EQ(has_multicast(comms[i]), 1);
+        T_EQ(mk_has(comms[i]), 1);
         T_OK(symmMemAlloc((void **)&buf, 2 * HK_MB));
         T_OK(symmWindowRegister(comms[i], buf, 2 * HK_MB, &win, 0));
         hk_fill(buf, 64, k->rank, 1);
         if (i != 1) spreads(&sub, win, buf, 64);
-        T_EQ(is_whole(win), 1);
+        T_EQ(mk_whole(win), 1);
         if (i == 0) T_OK(symmCommDestroy(twin));
         if (i == 1) T_OK(symmCommDestroy(back));
         hk_barrier(k);
@@ -158,54 +138,33 @@ static void child(void *arg) {
 }
 static void communicators_of_one_space_share_the_object(void) {
     T_EXPECT_WARNINGS();
-    wish();
+    mk_wish();
     hk_processes(RANKS, child, NULL);
 }
 
 /* ---- memory of unequal shape ----------------------------------------------------------------- */
 
-typedef struct {
-    char *at;
-    uint64_t room, bytes;
-} memory;
-
-static void extend(memory *m, uint64_t bytes) {
-    symm_vmm_handle *h;
-    void *va = m->at;
-    if (!m->at) T_EQ(symm_vmm_host.reserve(m->room, 0, &va), 0);
-    m->at = va;
-    T_EQ(symm_vmm_host.create(bytes, &h), 0);
-    T_EQ(symm_vmm_host.map(m->at + m->bytes, bytes, 0, h), 0);
-    T_EQ(symm_vmm_host.set_access(m->at + m->bytes, bytes), 0);
-    T_EQ(symm_vmm_host.release(h), 0);
-    m->bytes += bytes;
-}
-static void release(memory *m) {
-    T_EQ(symm_vmm_host.unmap(m->at, m->bytes), 0);
-    T_EQ(symm_vmm_host.unreserve(m->at, m->room), 0);
-}
-
 /* 12 MiB in different segments; rank 1 has 4 MiB more. */
 static void unequal(void *arg) {
     hk *k = arg;
-    memory m = {.room = 64 * HK_MB};
+    mk_memory m = {.room = 64 * HK_MB};
     symmWindow_t win;
     void *p;
-    for (int i = 0; i < (k->rank ? 6 : 3); i++) extend(&m, (k->rank ? 2 : 4) * HK_MB);
-    if (k->rank == 1) extend(&m, 4 * HK_MB);
+    for (int i = 0; i < (k->rank ? 6 : 3); i++) mk_extend(&m, (k->rank ? 2 : 4) * HK_MB);
+    if (k->rank == 1) mk_extend(&m, 4 * HK_MB);
     T_OK(symmWindowRegister(k->comm, m.at, m.bytes, &win, 0));
-    T_EQ(is_whole(win), 1); /* all that every rank has */
+    T_EQ(mk_whole(win), 1); /* all that every rank has */
     for (uint64_t at = 0; at < 12 * HK_MB; at += 2 * HK_MB) spreads(k, win, m.at, at + 128);
     T_ERR(symmWindowMulticastPtr(win, 12 * HK_MB, &p), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL),
           "offset=12582912: some rank's part of the window has 12582912 by");
     T_OK(symmWindowDeregister(k->comm, win));
     hk_barrier(k);
-    release(&m);
+    mk_release(&m);
 }
 static void what_every_rank_has_is_bound(void) {
     T_EXPECT_WARNINGS();
-    wish();
+    mk_wish();
     hk_processes(RANKS, unequal, NULL);
 }
 
@@ -224,7 +183,7 @@ static void askew(void *arg) {
 }
 static void buffers_at_unequal_offsets_have_none(void) {
     T_EXPECT_WARNINGS();
-    wish();
+    mk_wish();
     hk_processes(RANKS, askew, NULL);
 }
 
@@ -233,19 +192,19 @@ static void buffers_at_unequal_offsets_have_none(void) {
 static void growing(void *arg) {
     hk *k = arg;
     const int moves = *(int *)k->arg;
-    memory m = {.room = 64 * HK_MB};
+    mk_memory m = {.room = 64 * HK_MB};
     symmWindow_t win, next = NULL;
     void *other = NULL;
-    extend(&m, 4 * HK_MB);
+    mk_extend(&m, 4 * HK_MB);
     T_OK(symmWindowRegister(k->comm, m.at, m.bytes, &win, 0));
     if (moves) {
         T_OK(symmMemAlloc(&other, 2 * HK_MB));
         T_OK(symmWindowRegister(k->comm, other, 2 * HK_MB, &next, 0));
     }
     for (int step = 0; step < 3; step++) {
-        extend(&m, (uint64_t)(2 + 2 * k->rank) * HK_MB);
+        mk_extend(&m, (uint64_t)(2 + 2 * k->rank) * HK_MB);
         T_OK(symmWindowGrow(win, m.bytes));
-        T_EQ(is_whole(win), 1);
+        T_EQ(mk_whole(win), 1);
         for (uint64_t at = 0; at < (uint64_t)(4 + 2 * step) * HK_MB; at += 2 * HK_MB)
             spreads(k, win, m.at, at + 4096);
     }
@@ -253,28 +212,12 @@ static void growing(void *arg) {
     if (next) T_OK(symmWindowDeregister(k->comm, next));
     hk_barrier(k);
     T_OK(symmMemFree(other));
-    release(&m);
+    mk_release(&m);
 }
 static void growth_extends_it(void) {
     T_EXPECT_WARNINGS();
-    wish();
+    mk_wish();
     for (int moves = 0; moves < 2; moves++) hk_processes(RANKS, growing, &moves);
-}
-
-/* All ranks' pieces behind [own, own + bytes), by the address for all of them. */
-static void heap_spreads(hk *k, char *own, uint64_t bytes) {
-    void *cast, *each[MOST];
-    int members;
-    T_OK(symmMemMulticastPtr(k->comm, own, bytes, &cast));
-    T_OK(symmBarrier(k->comm, NULL));
-    for (int root = 0; root < k->n; root++) {
-        T_EQ(symm_vmm_host_multicast(cast, 64, each, &members), 0);
-        T_EQ(members, k->n);
-        for (int m = 0; root == k->rank && m < members; m++) hk_fill(each[m], 64, root, 3);
-        T_OK(symmBarrier(k->comm, NULL));
-        hk_holds(own, 64, root, 3);
-        T_OK(symmBarrier(k->comm, NULL));
-    }
 }
 
 static void heap(void *arg) {
@@ -288,7 +231,7 @@ static void heap(void *arg) {
         for (int i = 0; i < 8; i++) {
             if (i % 2 == 0) T_OK(symmHeapGrow(h, 8 * HK_MB, 0));
             T_OK(symmHeapAlloc(h, 3 * HK_MB, 0, SYMM_ALLOC_SYM, (void **)&block[i]));
-            heap_spreads(k, block[i] + 64, 3 * HK_MB - 64);
+            mk_spreads(k, block[i] + 64, 3 * HK_MB - 64);
         }
         for (int i = 0; i < 8; i++) T_OK(symmHeapFree(h, block[i]));
         T_OK(symmHeapTrim(h, 0, &freed)); /* unbinds; the next round binds there again */
@@ -297,7 +240,7 @@ static void heap(void *arg) {
 }
 static void heaps_are_bound_as_they_grow(void) {
     T_EXPECT_WARNINGS();
-    wish();
+    mk_wish();
     hk_processes(RANKS, heap, NULL);
 }
 
@@ -307,7 +250,7 @@ static void none(void *arg) {
     hk *k = arg;
     symmWindow_t win;
     void *buf, *p;
-    T_EQ(has_multicast(k->comm), 0);
+    T_EQ(mk_has(k->comm), 0);
     T_OK(symmMemAlloc(&buf, 2 * HK_MB));
     T_OK(symmWindowRegister(k->comm, buf, 2 * HK_MB, &win, 0));
     refused(win, k->arg);
@@ -324,12 +267,15 @@ static void it_is_off_unless_asked_for(void) {
     setenv("SYMM_MULTICAST", "1", 1);
     setenv("NCCL_NVLS_ENABLE", "0", 1);
     hk_processes(2, none, "rank 0: NCCL_NVLS_ENABLE=0 forbids it");
+    setenv("NCCL_NVLS_ENABLE", "0x0", 1);
+    hk_processes(2, none, "rank 0: NCCL_NVLS_ENABLE=0 forbids it");
     setenv("NCCL_NVLS_ENABLE", "2", 1);
     hk_threads(2, none, "rank 0: the ranks are threads of one process");
+    hk_processes(1, none, "rank 0: there is one rank");
 }
 
 static void one_vetoes(int rank, int n, void *arg) {
-    wish();
+    mk_wish();
     if (rank == 1) setenv("NCCL_NVLS_ENABLE", "0", 1);
     hk_call call = {arg, none, "rank 1: NCCL_NVLS_ENABLE=0 forbids it", NULL};
     hk_process(rank, n, &call);
@@ -348,7 +294,7 @@ static void fails(int rank, int n, void *arg) {
     const int binds = point == symm_fp_mc_bind || point == symm_fp_mc_pieces;
     char spec[96], says[32];
     symmWindow_t win;
-    memory m = {.room = 64 * HK_MB};
+    mk_memory m = {.room = 64 * HK_MB};
     hk_env();
     symm_log_rank(rank);
     snprintf(spec, sizeof spec, "%s:error:0:%d", symm_fail_name(point), victim);
@@ -357,33 +303,33 @@ static void fails(int rank, int n, void *arg) {
     hk k = {.f = f, .rank = rank, .n = n, .comm = fk_open(f, rank, n)};
     if (rank == victim && symm_fail_hits(point)) atomic_store(&f->hits[0], 1);
     hk_barrier(&k);
-    T_EQ(has_multicast(k.comm), binds || !f->hits[0]);
-    extend(&m, 4 * HK_MB);
+    T_EQ(mk_has(k.comm), binds || !f->hits[0]);
+    mk_extend(&m, 4 * HK_MB);
     T_OK(symmWindowRegister(k.comm, m.at, m.bytes, &win, 0));
     if (atomic_load(&f->hits[0])) refused(win, says);
     T_EQ(symm_fail_arm(""), 0);
-    extend(&m, 2 * HK_MB);
+    mk_extend(&m, 2 * HK_MB);
     T_OK(symmWindowGrow(win, m.bytes)); /* what is bound now is not all of it */
-    if (atomic_load(&f->hits[0])) T_EQ(is_whole(win), 0);
+    if (atomic_load(&f->hits[0])) T_EQ(mk_whole(win), 0);
     T_OK(symmWindowDeregister(k.comm, win));
     fk_works(k.comm, rank, n);
     fk_collect(k.comm);
     if (binds) { /* a new slot is bound */
         T_OK(symmWindowRegister(k.comm, m.at, m.bytes, &win, 0));
-        T_EQ(is_whole(win), 1);
+        T_EQ(mk_whole(win), 1);
         spreads(&k, win, m.at, 64);
         T_OK(symmWindowDeregister(k.comm, win));
     }
     T_OK(symmCommDestroy(k.comm));
     hk_barrier(&k);
-    release(&m);
+    mk_release(&m);
 }
 static void every_step_has_a_way_back(void) {
     static const int points[] = {symm_fp_mc_create, symm_fp_mc_file, symm_fp_mc_record,
                                  symm_fp_mc_import, symm_fp_mc_join, symm_fp_mc_bind,
                                  symm_fp_mc_pieces};
     T_EXPECT_WARNINGS();
-    wish();
+    mk_wish();
     for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
         int hits = 0;
         for (int victim = 0; victim < RANKS; victim++) {
@@ -411,7 +357,7 @@ static void driver_refuses(int rank, int n, void *arg) {
     if (rank == f->victim) T_EQ(symm_fail_arm(spec), 0);
     T_OK(symmCommInitRank(&comm, n, f->id, rank));
     T_EQ(symm_fail_arm(""), 0);
-    T_EQ(has_multicast(comm), 0);
+    T_EQ(mk_has(comm), 0);
     fk_works(comm, rank, n);
     T_OK(symmCommDestroy(comm));
 }
@@ -419,7 +365,7 @@ static void what_the_driver_refuses_keeps_unicast(void) {
     static const int points[] = {symm_fp_vmm_reserve, symm_fp_vmm_export, symm_fp_vmm_map,
                                  symm_fp_vmm_access};
     T_EXPECT_WARNINGS();
-    wish();
+    mk_wish();
     for (size_t i = 0; i < sizeof points / sizeof *points; i++)
         for (int victim = 0; victim < RANKS; victim++)
             if (points[i] != symm_fp_vmm_export || victim == 0)

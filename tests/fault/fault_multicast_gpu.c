@@ -58,8 +58,8 @@ static void bound_rank(int rank, int n, void *arg) {
         T_OK(symmSetDevice((rank + 1) % n)); /* unbinding is for the device that has bound */
         T_OK(symmWindowDeregister(comm, win));
         T_OK(symmMemFree(buf));
-        T_OK(symmSetDevice(rank));
         fk_collect(comm);
+        T_OK(symmSetDevice(rank));
     }
     const int binds = fake_cuda_calls("cuMulticastBindMem");
     T_EQ(fake_cuda_calls("cuMulticastCreate"), rank == 0);
@@ -117,6 +117,20 @@ static void a_refused_call_keeps_unicast(void) {
         }
         T_EQ(hits, call == 1 ? 1 : RANKS); /* one rank makes the object */
     }
+}
+
+/* A later look at the driver may fail where an earlier one did not. */
+static void third_look(int rank, int n, void *arg) {
+    start();
+    if (rank == 1) fake_cuda_fail("cuMulticastGetGranularity", 3, SYMM_CUDA_ERROR_NOT_PERMITTED);
+    symmComm_t comm = open_rank(arg, rank, n);
+    T_EQ(has_multicast(comm), 0);
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void the_driver_may_change_its_mind(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(RANKS, third_look, fk_new(0, 0));
 }
 
 /* 802: the machine's multicast software is not up yet. All try again. */
@@ -238,6 +252,6 @@ static void nothing_is_looked_up_unless_asked_for(void) {
     for (int how = 0; how <= 4; how++) T_FORK(2, locked_rank, fk_new(0, how));
 }
 
-T_MAIN(T(windows_are_bound), T(a_refused_call_keeps_unicast), T(not_ready_is_tried_again_by_all),
-       T(memory_that_does_not_fit_keeps_unicast), T(ranks_that_share_a_gpu_have_none),
-       T(nothing_is_looked_up_unless_asked_for))
+T_MAIN(T(windows_are_bound), T(a_refused_call_keeps_unicast), T(the_driver_may_change_its_mind),
+       T(not_ready_is_tried_again_by_all), T(memory_that_does_not_fit_keeps_unicast),
+       T(ranks_that_share_a_gpu_have_none), T(nothing_is_looked_up_unless_asked_for))

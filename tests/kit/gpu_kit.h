@@ -52,6 +52,7 @@ static inline int gk_find(const char **why) {
      * can be. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("SYMM_BACKEND", "cuda", 1);
+    setenv("SYMM_MULTICAST", "0", 1); /* not on machines that may be shared */
     setenv("SYMM_TIMEOUT", ms, 0);
     if (fake) symm_test_images = 1; /* its kernels are functions: those of a build are not needed */
     if (fake && !faked++) fake_kernels_install(fake);

@@ -74,6 +74,7 @@ static uint64_t granularity(void) {
 static symm_space *new_space(const symm_uuid *members, int n, int rank, uint64_t stride) {
     symm_space *s = NULL;
     T_OK(symm_space_create(&symm_vmm_host, granularity(), members, n, rank, stride, 42, &s));
+    symm_space_ready(s);
     return s;
 }
 

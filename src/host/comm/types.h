@@ -80,6 +80,7 @@ typedef struct symm_space {
     pthread_mutex_t lock; /* slots */
     symm_slot *slots;
     symm_cast cast;
+    int ready; /* its object has been made, or given up: others may share it; the list's lock */
 } symm_space;
 
 /* Windows over memory that nobody registered: heaps. The user's thread, unless it says

@@ -233,6 +233,7 @@ symmResult_t symm_heap_more(symm_heap *h, symmResult_t mine, symm_more more, con
     if (!mine) mine = make_plan(h, more, &p);
     g.parts = p.parts;
     g.count = p.count;
+    g.alike = p.of[SYMM_ZONE_SYM];
     if (!mine) mine = symm_growth_prepare(&g);
     symmResult_t r = grow(h, mine, &g, &p, more, &local_extent);
     symm_growth_end(&g, !r);
@@ -279,6 +280,7 @@ static symmResult_t move_into(symm_heap *h, symm_region *next, uint64_t sym, con
     if (!r) r = list_all(h, &p, &all);
     g.parts = all;
     g.count = all ? g.old + p.count : 0;
+    g.alike = g.count;
     if (!r) r = symm_growth_prepare(&g);
     r = grow(h, r, &g, &p, more, &local_extent);
     symm_growth_end(&g, !r);

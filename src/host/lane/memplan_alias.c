@@ -234,6 +234,7 @@ static symmResult_t map_all(symm_memplan *p, symmResult_t status) {
                      .stage = uploading,
                      .parts = parts,
                      .count = parts ? n : 0,
+                     .alike = parts ? n : 0,
                      .mine = p->alias->handles + p->uploaded};
     for (int i = 0; i < g.count; i++) parts[i] = own_part(p, p->uploaded + i);
     if (!status && !parts) status = SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", n);

@@ -346,6 +346,19 @@ static void fill_proto(symm_comm *c) {
     c->calls.proto.flags = goes_apart(c) ? SYMM_ARG_APART : 0;
 }
 
+/* A new space is shared from here on. A communicator that comes later finds why it has no multicast
+ * range. */
+static symmResult_t ready_space(symm_comm *c) {
+    if (c->threads || c->exchange.shares_space) return symmSuccess;
+    if (c->windows.multicast)
+        SYMM_TRY(symm_multicast_open(c, "creating a communicator"));
+    else
+        snprintf(c->space->cast.why, SYMM_MULTICAST_WHY, "when these ranks first met: %.*s",
+                 SYMM_MULTICAST_WHY - 30, c->windows.no_multicast);
+    symm_space_ready(c->space);
+    return symmSuccess;
+}
+
 /* ---- build ---- */
 
 static symmResult_t build(symm_comm *c) {
@@ -360,8 +373,7 @@ static symmResult_t build(symm_comm *c) {
     SYMM_TRY(greet(c, members));
     symm_comm_making(c, "sharing control blocks");
     leave_meeting(c);
-    if (c->windows.multicast && !c->exchange.shares_space)
-        SYMM_TRY(symm_multicast_open(c, "creating a communicator"));
+    SYMM_TRY(ready_space(c));
     symmResult_t status = share_pages(c);
     if (!status)
         status = symm_watch_start(

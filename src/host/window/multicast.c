@@ -70,6 +70,7 @@ int symm_multicast_wish(const symm_comm *c, char *why, size_t cap) {
     const char *no = symm_param_no_multicast(&c->params);
     if (no) return snprintf(why, cap, "%s", no), 0;
     if (c->threads) return snprintf(why, cap, "the ranks are threads of one process"), 0;
+    if (c->nranks == 1) return snprintf(why, cap, "there is one rank"), 0;
     if (c->gpus.shared) return snprintf(why, cap, "ranks share a GPU"), 0;
     c->vmm->multicast->query(&caps);
     if (!caps.there) snprintf(why, cap, "%s", caps.why);
@@ -101,7 +102,9 @@ static int begin(symm_comm *c, int *fd, const char **what) {
     symm_cast *m = &c->space->cast;
     symm_multicast_caps caps;
     void *at = NULL;
+    *what = "asking for the granularity of multicast objects";
     v->multicast->query(&caps);
+    if (!caps.there) return SYMM_CU_NOT_SUPPORTED;
     m->grain = caps.grain;
     m->bytes = c->space->stride / caps.grain * caps.grain;
     if (caps.best && c->space->stride >= caps.best) m->bytes -= m->bytes % caps.best;
@@ -118,22 +121,35 @@ static int begin(symm_comm *c, int *fd, const char **what) {
     return cu;
 }
 
-/* The descriptor goes from rank 0 to all. cu: of importing it. */
-static symmResult_t hand_round(symm_comm *c, int *fd, int *cu, const char *stage) {
+/* A descriptor that the kernel had to drop was received all the same: the ranks are in step. */
+static symmResult_t trade(symm_comm *c, int *fd, int *cu, const char *stage) {
     symm_wait w = symm_comm_wait(c, stage);
     symm_cast *m = &c->space->cast;
     uint64_t bytes = m->bytes;
     size_t got = 0;
     if (c->rank) {
-        SYMM_TRY(
-            symm_mesh_recv(c->mesh, 0, SYMM_MSG_HANDLES, &bytes, sizeof bytes, &got, fd, 1, &w));
-        *cu = bytes == m->bytes ? c->vmm->multicast->import(*fd, bytes, &m->object)
-                                : SYMM_CU_INVALID_VALUE;
+        const symmResult_t r =
+            symm_mesh_recv(c->mesh, 0, SYMM_MSG_HANDLES, &bytes, sizeof bytes, &got, fd, 1, &w);
+        const int dropped = r == symmFdLimit && !symm_mesh_revoked(c->mesh);
+        if (r && !dropped) return r;
+        if (dropped)
+            *cu = SYMM_CU_OS_ERROR;
+        else if (got != sizeof bytes || bytes != m->bytes)
+            *cu = SYMM_CU_INVALID_VALUE;
+        else
+            *cu = c->vmm->multicast->import(*fd, bytes, &m->object);
         return symmSuccess;
     }
     for (int p = 1; p < c->nranks; p++)
         SYMM_TRY(symm_mesh_send(c->mesh, p, SYMM_MSG_HANDLES, &bytes, sizeof bytes, fd, 1, &w));
     return symmSuccess;
+}
+
+/* The descriptor goes from rank 0 to all. cu: of importing it. */
+static symmResult_t hand_round(symm_comm *c, int *fd, int *cu, const char *stage) {
+    const symmResult_t r = trade(c, fd, cu, stage);
+    if (r) symm_comm_break(c, r, r == symmTimeout ? -1 : symm_mesh_about(c->mesh, r), stage);
+    return r;
 }
 
 static int map_object(symm_comm *c) {
@@ -170,7 +186,6 @@ symmResult_t symm_multicast_open(symm_comm *c, const char *stage) {
     }
     if (!r && failed < 0) return symmSuccess;
     symm_multicast_close(c->space);
-    if (r) snprintf(c->space->cast.why, SYMM_MULTICAST_WHY, "making it was given up");
     if (!r) SYMM_INFO("no multicast windows: %s", c->space->cast.why);
     return r;
 }
@@ -263,12 +278,7 @@ static int bind_one(symm_comm *c, symm_slot *slot, const piece *p, report *mine)
 
 static void bind_all(symm_comm *c, symm_slot *slot, const pieces *p, report *mine) {
     int done = 0;
-    if (!p->at)
-        note(mine, SYMM_CU_OUT_OF_MEMORY, "listing what is to be bound");
-    else if (!c->space->cast.object) {
-        mine->code = SYMM_CU_NOT_SUPPORTED;
-        snprintf(mine->text, sizeof mine->text, "%.*s", WHY - 1, c->space->cast.why);
-    }
+    if (!p->at) note(mine, SYMM_CU_OUT_OF_MEMORY, "listing what is to be bound");
     while (done < p->n && !mine->code && bind_one(c, slot, &p->at[done], mine)) done++;
 }
 
@@ -293,14 +303,20 @@ static symmResult_t bind_everywhere(symm_comm *c, symm_slot *slot, const pieces 
         report mine = {.key = p->key};
         int failed;
         bind_all(c, slot, p, &mine);
-        SYMM_TRY(tell(c, &mine, stage, all, &failed, why));
-        if (failed < 0) return symmSuccess;
+        const symmResult_t r = tell(c, &mine, stage, all, &failed, why);
+        if (!r && failed < 0) return symmSuccess;
         take_back(c->space, slot, p);
+        if (r) return r;
         if (tries == TRIES || !worth_waiting(c, all)) break;
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
     }
     say_why(c->space, slot, why);
     return symmSuccess;
+}
+
+/* The same on all ranks: a space is shared by those alone who found it made. */
+static int is_on(const symm_comm *c) {
+    return c->windows.multicast && c->space->cast.object;
 }
 
 static pieces room_for(int n) {
@@ -310,7 +326,7 @@ static pieces room_for(int n) {
 symmResult_t symm_multicast_bind_range(symm_comm *c, symm_slot *slot,
                                        symm_vmm_handle *const *handles, const symm_part *parts,
                                        int n, uint64_t lo, uint64_t hi, const char *stage) {
-    if (!c->windows.multicast) return symmSuccess;
+    if (!is_on(c)) return symmSuccess;
     pieces p = room_for(n);
     for (int i = 0; i < n && p.at; i++) {
         const uint64_t off = parts[i].off, end = off + parts[i].bytes;
@@ -325,7 +341,7 @@ symmResult_t symm_multicast_bind_range(symm_comm *c, symm_slot *slot,
 symmResult_t symm_multicast_bind_parts(symm_comm *c, symm_slot *slot,
                                        symm_vmm_handle *const *handles, const symm_part *parts,
                                        int n, const char *stage) {
-    if (!c->windows.multicast) return symmSuccess;
+    if (!is_on(c)) return symmSuccess;
     pieces p = room_for(n);
     for (int i = 0; i < n && p.at; i++) {
         p.at[p.n++] = (piece){handles[i], 0, parts[i].off, parts[i].bytes};

@@ -19,8 +19,8 @@
 
 /* 1 if this rank can have multicast windows. 0: `why` says what is missing. [local] */
 int symm_multicast_wish(const symm_comm *c, char *why, size_t cap);
-/* Makes the object of a space that no other communicator has yet: create, import, join, map.
- * pre: c->windows.multicast. [collective] */
+/* Makes the object of a space that no other communicator has yet: create, import, join, map. Where
+ * a rank cannot, none has it. pre: c->windows.multicast. [collective] */
 symmResult_t symm_multicast_open(symm_comm *c, const char *stage);
 /* No rank's slots are left here. */
 void symm_multicast_close(symm_space *s);

@@ -41,6 +41,7 @@ static void growth_check(const symm_growth *g) {
     uint64_t end = 0;
     SYMM_CHECK(region_check(g->r));
     SYMM_ASSERT(g->count >= 0 && g->old >= 0 && g->old <= g->count && (!g->old || g->from));
+    SYMM_ASSERT(g->alike >= 0 && g->alike <= g->count);
     for (int i = 0; i < g->count; i++) {
         SYMM_ASSERT(g->parts[i].bytes && g->parts[i].off <= g->r->bytes);
         SYMM_ASSERT(g->parts[i].bytes <= g->r->bytes - g->parts[i].off);
@@ -335,7 +336,7 @@ symmResult_t symm_growth_commit(symm_growth *g, const int *counts) {
     if (!t->status && g->ready) t->status = g->ready(g->arg);
     SYMM_TRY(symm_comm_agree(g->r->c, t->status, g->stage));
     return g->r->slot ? symm_multicast_bind_parts(g->r->c, g->r->slot, g->handles, g->parts,
-                                                  g->count, g->stage)
+                                                  g->alike, g->stage)
                       : symmSuccess;
 }
 

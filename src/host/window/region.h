@@ -56,6 +56,7 @@ typedef struct {
     void *arg;
     symm_vmm_handle **handles;
     symm_trade trade;
+    int alike; /* the first parts, which every rank has: they are bound for multicast */
 } symm_growth;
 
 /* Makes or finds the memory. */

@@ -124,7 +124,7 @@ static int same_members(const symm_space *s, const symm_uuid *members, int nrank
 symm_space *symm_space_find(const symm_uuid *members, int nranks, int rank) {
     pthread_mutex_lock(&list_lock);
     symm_space *s = spaces;
-    while (s && !same_members(s, members, nranks, rank)) s = s->next;
+    while (s && (!s->ready || !same_members(s, members, nranks, rank))) s = s->next;
     if (s) s->refs++;
     pthread_mutex_unlock(&list_lock);
     return s;
@@ -168,6 +168,13 @@ free_record:
     if (s) free(s->members);
     free(s);
     return status;
+}
+
+void symm_space_ready(symm_space *s) {
+    pthread_mutex_lock(&list_lock);
+    SYMM_ASSERT(!s->ready && s->refs > 0);
+    s->ready = 1;
+    pthread_mutex_unlock(&list_lock);
 }
 
 void symm_space_ref(symm_space *s) {

@@ -15,6 +15,8 @@ symm_space *symm_space_find(const symm_uuid *members, int nranks, int rank);
 symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const symm_uuid *members,
                                int nranks, int rank, uint64_t stride, uint64_t id,
                                symm_space **out);
+/* From here on symm_space_find finds it: what belongs to it has been made, or given up. */
+void symm_space_ready(symm_space *s);
 void symm_space_ref(symm_space *s);
 /* The last reference unmaps what is dropped and takes back the reservation; no other slot may be
  * left. */

@@ -149,8 +149,8 @@ static symmResult_t map_behind(growth *g) {
     if (!r && !g->trade.status && SYMM_FAIL_HERE(win_longer))
         g->trade.status = SYMM_ERR(symmSystemError, "failpoint win_longer");
     if (!r) r = symm_comm_agree(g->c, g->trade.status, stage);
-    if (r) unmap_new(g, old);
     if (!r) r = bind_more(g, old);
+    if (r) unmap_new(g, old);
     for (int p = 0; p < g->c->nranks && !r; p++) /* a part of nothing had no place yet */
         g->w->off[p] = g->c->space->base + g->w->slot->off + g->all[p].user_off - g->c->base;
     return r;
