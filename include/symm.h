@@ -460,7 +460,8 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  * addresses of one memory (the own pointer and that of symmWindowPeerPtr), and memory that another
  * rank's buffers have in the same call. Windows may overlap.
  * Order: collective.
- * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root.
+ * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root; of
+ * symmAlltoAll also in whether it is in place.
  * GPUs: docs/gpu-rules.md has what a program owes about destroyed streams, captures, several
  * communicators, ranks that share a GPU, and kernels launched programmatically behind ours. */
 
@@ -478,7 +479,8 @@ SYMM_API symmResult_t symmReduceScatter(const void *sendbuff, void *recvbuff, si
                                         symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
                                         symmStream_t stream);
 /* Part p of recvbuff = part `rank` of rank p's sendbuff; both have nranks parts of count elements.
- * Not in place. */
+ * In place if they are equal, on all ranks or on none: what a rank has for p changes places with
+ * what p has for it, through scratch of the library. */
 SYMM_API symmResult_t symmAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                                    symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
 /* recvbuff = root's sendbuff, count elements. Only the root's sendbuff is read: others may pass

@@ -189,11 +189,11 @@ static void bad_arguments(int rank, int n, void *arg) {
     N_ERR(ncclAllReduce(NULL, y, 1, ncclInt64, ncclSum, comm, NULL), ncclInvalidArgument);
     N_ERR(ncclAllReduce(x, x + 1, 4, ncclInt64, ncclSum, comm, NULL), ncclInvalidArgument);
     N_REFUSED(ncclAlltoAll(x, x + 1, 1, ncclInt64, comm, NULL), ncclInvalidArgument,
-              "overlap: symmAlltoAll is never done in place");
+              "overlap; in place means sendbuff == recvbuff");
     N_REFUSED(ncclAlltoAll(x, x, 1, (ncclDataType_t)77, comm, NULL), ncclInvalidArgument,
               "datatype=77");
     N_REFUSED(ncclAlltoAll(x, x, SIZE_MAX / 2, ncclInt8, comm, NULL), ncclInvalidArgument,
-              "ncclAlltoAll: count=");
+              "count=");
     N_ERR(ncclAlltoAll(x, x, SIZE_MAX / 16, ncclInt64, comm, NULL), ncclInvalidArgument);
     N_ERR(ncclAlltoAll((void *)8, (void *)8, 1, ncclInt64, comm, NULL), ncclInvalidArgument);
     N_ERR(ncclGroupEnd(), ncclInvalidUsage);
@@ -219,6 +219,10 @@ static void differ(int rank, int n, void *arg) {
     N_ERR(rank ? ncclAllGather(x, x, 0, ncclInt32, comm, NULL)
                : ncclBroadcast(x, x, 0, ncclInt32, 0, comm, NULL),
           ncclInvalidUsage);
+    N_OK(ncclCommAbort(comm));
+    comm = meet(arg, rank, n);
+    N_REFUSED(ncclAlltoAll(x, rank ? x : x + n, 1, ncclInt32, comm, NULL), ncclInvalidUsage,
+              "in place");
     N_OK(ncclCommAbort(comm));
 }
 
