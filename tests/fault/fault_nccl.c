@@ -245,6 +245,27 @@ static void an_id_used_twice(void) {
     forked(twice);
 }
 
+/* An id of a process that is no rank, the last one, which is there until the communicator is. */
+static void launched(int rank, int n, void *arg) {
+    meeting *m = arg;
+    ncclComm_t comm = NULL;
+    int x = 1;
+    setenv("SYMM_BACKEND", "host", 1);
+    if (rank == n - 1) N_OK(ncclGetUniqueId(&m->id));
+    kit_barrier(&m->k, n);
+    if (rank < n - 1) N_OK(ncclCommInitRank(&comm, n - 1, m->id, rank));
+    kit_barrier(&m->k, n);
+    if (rank == n - 1) raise(SIGKILL);
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(x, n - 1);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void an_id_of_a_launcher(void) {
+    meeting *m = T_SHARED(sizeof *m);
+    T_FORK_DIES(FORKED + 1, FORKED, launched, m);
+}
+
 /* Windows of others, and those that ended; a bad registration on one rank is everybody's. */
 static void bad_windows(int rank, int n, void *arg) {
     void *a, *p;
@@ -276,4 +297,4 @@ static void windows_that_are_none(void) {
 T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
        T_TIMEOUT(refusals_of_launches, 180), T(devices_that_are_not_there),
        T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(an_id_used_twice),
-       T(windows_that_are_none))
+       T(an_id_of_a_launcher), T(windows_that_are_none))
