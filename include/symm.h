@@ -209,8 +209,9 @@ SYMM_API const char *symmGetLastError(symmComm_t comm);
  * It opens a TCP listener in this process: at the interface that SYMM_SOCKET_IFNAME names, else at
  * one that is up and not loopback (IPv4 before IPv6). If there is none, or it cannot listen there,
  * it listens at loopback.
- * Requires: made in the process of one of the ranks, whichever, or before that process was forked.
- * An id serves one communicator.
+ * Any process may make it. Ranks meet at one of them that is in this process, or in a child that
+ * was forked later. If none is, they meet at a thread of this process: it must live until they have
+ * their communicator, and no longer. An id serves one communicator.
  * Order: local. */
 SYMM_API symmResult_t symmGetUniqueId(symmUniqueId_t *id);
 
@@ -473,7 +474,8 @@ SYMM_API symmResult_t symmMemMulticastPtr(symmComm_t comm, const void *mem, size
  * addresses of one memory (the own pointer and that of symmWindowPeerPtr), and memory that another
  * rank's buffers have in the same call. Windows may overlap.
  * Order: collective.
- * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root.
+ * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root; of
+ * symmAlltoAll also in whether it is in place.
  * GPUs: docs/gpu-rules.md has what a program owes about destroyed streams, captures, several
  * communicators, ranks that share a GPU, and kernels launched programmatically behind ours. */
 
@@ -491,7 +493,8 @@ SYMM_API symmResult_t symmReduceScatter(const void *sendbuff, void *recvbuff, si
                                         symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
                                         symmStream_t stream);
 /* Part p of recvbuff = part `rank` of rank p's sendbuff; both have nranks parts of count elements.
- * Not in place. */
+ * In place if they are equal, on all ranks or on none: what a rank has for p changes places with
+ * what p has for it, through scratch of the library. */
 SYMM_API symmResult_t symmAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                                    symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
 /* recvbuff = root's sendbuff, count elements. Only the root's sendbuff is read: others may pass

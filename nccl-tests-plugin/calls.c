@@ -58,42 +58,10 @@ ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType
 }
 NCCL_ALIAS(ncclReduce);
 
-/* The buffer of an alltoall in place is one of an all_reduce in place, whose checks it has. */
-static ncclResult_t check_in_place(nccl_comm *c, const void *buff, size_t count,
-                                   ncclDataType_t type) {
-    symmExplain_t plan = {.size = sizeof plan};
-    size_t all;
-    int n;
-    const symmResult_t r = symmCommCount(c->comm, &n);
-    if (r) return symm_nccl_result(r);
-    if (__builtin_mul_overflow(count, (size_t)n, &all))
-        return symm_nccl_fail(ncclInvalidArgument,
-                              "ncclAlltoAll: count=%zu elements for each of %d ranks overflow",
-                              count, n);
-    return nccl_of(symmExplain(c->comm, symmCollAllReduce, buff, buff, all, SYMM_TYPE(type),
-                               symmSum, -1, &plan));
-}
-
-/* NCCL's header promises no alltoall in place, and NCCL refuses none: it leaves in the buffer what
- * it likes. nccl-tests makes such calls and looks at no data. Here the ranks meet, and the buffer
- * stays as it is: for one rank that is the result. */
-static ncclResult_t all_to_all_in_place(nccl_comm *c, const void *buff, size_t count,
-                                        ncclDataType_t type, cudaStream_t stream) {
-    static _Atomic int said;
-    const ncclResult_t bad = check_in_place(c, buff, count, type);
-    if (bad) return symm_nccl_group_refuse(bad);
-    symm_nccl_count(c, CALL_ALL_TO_ALL + 1);
-    if (!atomic_exchange(&said, 1))
-        symm_nccl_say(symmLogWarn, "ncclAlltoAll with sendbuff == recvbuff: its result is not "
-                                   "defined for more than one rank; it runs as a barrier, and the "
-                                   "buffer stays as it is");
-    return nccl_of(symmBarrier(c->comm, stream));
-}
-
+/* In place each part is exchanged for the one that comes, which NCCL does not promise. */
 ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
                           ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclAlltoAll, send, recv, count, type, comm, stream);
-    if (send == recv && send && count) return all_to_all_in_place(c, send, count, type, stream);
     symm_nccl_shape(c, CALL_ALL_TO_ALL, send, recv, count, type, 0, -1);
     return nccl_of(symmAlltoAll(send, recv, count, SYMM_TYPE(type), c->comm, stream));
 }

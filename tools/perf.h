@@ -86,9 +86,9 @@ static inline const perf_pattern *perf_pattern_of(const perf_config *cfg) {
 static inline int perf_has_root(const perf_config *cfg) {
     return (cfg->row->flags & SYMM_COLL_ROOT) != 0;
 }
-/* Measurements of a size: out of place, and in place where that is done. */
+/* Measurements of a size: out of place, and in place where that is done with other work. */
 static inline int perf_cells(const perf_config *cfg) {
-    return perf_moves(cfg) && !cfg->row->apart ? 2 : 1;
+    return perf_moves(cfg) && !cfg->row->apart && !cfg->row->swaps ? 2 : 1;
 }
 
 /* Pure. Fills *cfg; on a bad flag or value returns -1 with a line for the user in err. */

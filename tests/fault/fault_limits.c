@@ -132,7 +132,7 @@ static void fd_creation_rank(int rank, int n, void *arg) {
         symmComm_t comm = NULL;
         rlim_t old = 0;
         fk_id(f, rank, n);
-        int fds = open_fds() - (rank == 0); /* rank 0's id has a listener */
+        int fds = open_fds() - 2 * (rank == 0); /* a listener of its id, and who waits there */
         if (rank == f->victim) old = limit_fds(more, plugs, &nplugs);
         fk_note(f, rank, symmCommInitRank(&comm, n, f->id, rank));
         if (rank == f->victim) unlimit_fds(old, plugs, nplugs);

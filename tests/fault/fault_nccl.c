@@ -189,11 +189,11 @@ static void bad_arguments(int rank, int n, void *arg) {
     N_ERR(ncclAllReduce(NULL, y, 1, ncclInt64, ncclSum, comm, NULL), ncclInvalidArgument);
     N_ERR(ncclAllReduce(x, x + 1, 4, ncclInt64, ncclSum, comm, NULL), ncclInvalidArgument);
     N_REFUSED(ncclAlltoAll(x, x + 1, 1, ncclInt64, comm, NULL), ncclInvalidArgument,
-              "overlap: symmAlltoAll is never done in place");
+              "overlap; in place means sendbuff == recvbuff");
     N_REFUSED(ncclAlltoAll(x, x, 1, (ncclDataType_t)77, comm, NULL), ncclInvalidArgument,
               "datatype=77");
     N_REFUSED(ncclAlltoAll(x, x, SIZE_MAX / 2, ncclInt8, comm, NULL), ncclInvalidArgument,
-              "ncclAlltoAll: count=");
+              "count=");
     N_ERR(ncclAlltoAll(x, x, SIZE_MAX / 16, ncclInt64, comm, NULL), ncclInvalidArgument);
     N_ERR(ncclAlltoAll((void *)8, (void *)8, 1, ncclInt64, comm, NULL), ncclInvalidArgument);
     N_ERR(ncclGroupEnd(), ncclInvalidUsage);
@@ -220,6 +220,10 @@ static void differ(int rank, int n, void *arg) {
                : ncclBroadcast(x, x, 0, ncclInt32, 0, comm, NULL),
           ncclInvalidUsage);
     N_OK(ncclCommAbort(comm));
+    comm = meet(arg, rank, n);
+    N_REFUSED(ncclAlltoAll(x, rank ? x : x + n, 1, ncclInt32, comm, NULL), ncclInvalidUsage,
+              "in place");
+    N_OK(ncclCommAbort(comm));
 }
 
 static void ranks_that_differ_are_told(void) {
@@ -239,6 +243,27 @@ static void twice(int rank, int n, void *arg) {
 
 static void an_id_used_twice(void) {
     forked(twice);
+}
+
+/* An id of a process that is no rank, the last one, which is there until the communicator is. */
+static void launched(int rank, int n, void *arg) {
+    meeting *m = arg;
+    ncclComm_t comm = NULL;
+    int x = 1;
+    setenv("SYMM_BACKEND", "host", 1);
+    if (rank == n - 1) N_OK(ncclGetUniqueId(&m->id));
+    kit_barrier(&m->k, n);
+    if (rank < n - 1) N_OK(ncclCommInitRank(&comm, n - 1, m->id, rank));
+    kit_barrier(&m->k, n);
+    if (rank == n - 1) raise(SIGKILL);
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(x, n - 1);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void an_id_of_a_launcher(void) {
+    meeting *m = T_SHARED(sizeof *m);
+    T_FORK_DIES(FORKED + 1, FORKED, launched, m);
 }
 
 /* Windows of others, and those that ended; a bad registration on one rank is everybody's. */
@@ -272,4 +297,4 @@ static void windows_that_are_none(void) {
 T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
        T_TIMEOUT(refusals_of_launches, 180), T(devices_that_are_not_there),
        T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(an_id_used_twice),
-       T(windows_that_are_none))
+       T(an_id_of_a_launcher), T(windows_that_are_none))

@@ -239,6 +239,9 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
         l->args.src_off = SYMM_CTL_BYTES + SCRATCH + s->src[rank];
         l->args.dst_off = SYMM_CTL_BYTES + SCRATCH + s->dst[rank];
     }
+    /* as coll.c does for what is swapped */
+    if (symm_colls[s->call.coll].swaps && s->src[rank] == s->dst[rank])
+        l->args.src_off = l->args.dst_off = SYMM_STAGED;
     const int is_root = s->call.root == rank;
     if (!coll_in_at(s->call.coll, k.n, is_root) || !buffer(s, 0, rank))
         l->args.src = NULL, l->args.src_off = SYMM_STAGED;

@@ -1,6 +1,6 @@
-/* thr_mismatch.c - thread ranks that disagree on collective, count, type, reduction or root: each
- * one hears symmMismatch at the latest in its next call. For ThreadSanitizer above all. One thread
- * per rank; no lock. */
+/* thr_mismatch.c - thread ranks that disagree on collective, count, type, reduction, root or on
+ * being in place: each one hears symmMismatch at the latest in its next call. For ThreadSanitizer
+ * above all. One thread per rank; no lock. */
 #include "mismatch_kit.h"
 
 typedef struct {
@@ -82,5 +82,31 @@ static void roots_that_differ(void) {
     T_CHECK(calls > 0);
 }
 
+/* ---- in place -------------------------------------------------------------------------------- */
+
+static void swap_thread(int rank, int n, void *arg) {
+    rooted *m = arg;
+    char *send = calloc((size_t)n, m->count), *recv = calloc((size_t)n, m->count);
+    T_CHECK(send && recv);
+    T_ERR(
+        symmAlltoAll(send, rank == m->odd ? send : recv, m->count, symmUint8, m->comm[rank], NULL),
+        symmMismatch);
+    T_MSG(symmGetLastError(m->comm[rank]), "uint8, in place");
+    free(send);
+    free(recv);
+}
+
+/* Buffers in no window are read from where they lie, unless they are swapped: ranks that did not
+ * mean the same would read elsewhere. */
+static void in_place_on_some_ranks(void) {
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 6; i++) {
+        rooted m = {.count = i < 3 ? 64 : 1 << 20, .odd = i % 3};
+        T_OK(symmCommInitAll(m.comm, 3, NULL));
+        T_THREADS(3, swap_thread, &m);
+        for (int r = 0; r < 3; r++) T_OK(symmCommDestroy(m.comm[r]));
+    }
+}
+
 T_MAIN(T(two_ranks), T(two_ranks_on_streams), T(three_ranks), T(five_ranks_on_streams),
-       T(roots_that_differ))
+       T(roots_that_differ), T(in_place_on_some_ranks))

@@ -72,6 +72,7 @@ static void staggered_rank(int rank, int n, void *arg) {
     T_OK(symm_boot_tcp_open(&j->id, rank, n, &w, &b));
     block_storm(b, 2);
     symm_boot_close(b);
+    symm_tcp_keep_wait(); /* whose process may serve the others */
 }
 
 static void tcp_any_order(void) {

@@ -17,6 +17,7 @@ typedef struct {
     int hears;
     int root_gives, root_takes; /* nobody else has a source; nobody else has a destination */
     int apart;                  /* never in place: the buffers may not overlap */
+    int swaps;      /* in place each part is sent and received into, on all ranks or on none */
     int fuses;      /* symmColl_t that stands for calls of a group with different roots; 0: none */
     unsigned flags; /* SYMM_COLL_REDUCES, SYMM_COLL_ROOT: its call takes a reduction, a root */
 } symm_coll_row;
@@ -35,6 +36,7 @@ typedef struct { /* a call */
     /* Of a call with a count per rank: bytes of this rank's buffers. Ranks differ in it, so that
      * it decides nothing that they must agree on; count is 0. */
     uint64_t local;
+    int swapped; /* in place, of a collective that swaps; equal on all ranks, as the count is */
 } symm_call;
 
 /* How many times `count` elements such a buffer holds; SYMM_VARIES: if all counts are equal. */

@@ -15,6 +15,10 @@
  * Staging inside one call: a giver fills place k & 1 again only after all that take from it have
  * arrived at chunk k-1, so nobody reads chunk k-2 any more. Who takes nothing is not waited for.
  *
+ * Source and destination are one buffer in a swap (all_to_all in place). No peer reads it there: a
+ * rank puts piece k of every part into packets or staging before it takes a piece k of anybody, and
+ * what comes lies over what was sent.
+ *
  * Runs on the thread that calls symm_kernel_run (kernels_host.c). No lock. */
 #include "dev.h"
 #include "split.inl"
@@ -48,8 +52,9 @@ SYMM_DEV uint64_t symm_part_from(const symm_cta *c, symm_shape s, int p) {
 SYMM_DEV void symm_own_part(const symm_cta *c, symm_shape s, uint64_t at, uint64_t bytes) {
     const symm_args *a = c->a;
     if (s.reduces || !symm_gives(c, s, a->rank) || !symm_takes(c, s, a->rank)) return;
-    symm_move(c, (char *)a->dst + symm_part_from(c, s, a->rank) + at,
-              (const char *)a->src + symm_part_for(c, s, a->rank) + at, bytes);
+    char *to = (char *)a->dst + symm_part_from(c, s, a->rank) + at;
+    const char *from = (const char *)a->src + symm_part_for(c, s, a->rank) + at;
+    if (to != from) symm_move(c, to, from, bytes);
 }
 
 /* ---- push ------------------------------------------------------------------------------------ */

@@ -4,7 +4,8 @@
 #include "coll.h"
 
 #ifdef SYMM_TESTING
-/* All of the buffer is in the window, or peers have its address, or it goes through scratch. */
+/* All of the buffer is in the window, or peers have its address, or it goes through scratch, as
+ * what is swapped does wherever it is. */
 static void check_buffer(const symm_launch *l, const symm_win *w, const void *p, uint64_t bytes,
                          uint64_t off) {
     const symm_comm *c = l->comm;
@@ -14,7 +15,7 @@ static void check_buffer(const symm_launch *l, const symm_win *w, const void *p,
     if (!w) return;
     const uint64_t in = at - (uintptr_t)w->ptr;
     SYMM_ASSERT(w->comm == c && bytes && in < w->bytes && bytes <= w->bytes - in);
-    SYMM_ASSERT(off == w->off[c->rank] + in);
+    SYMM_ASSERT(off == (l->call.swapped ? SYMM_STAGED : w->off[c->rank] + in));
 }
 
 static void check_kernel(const symm_launch *l) {
@@ -49,6 +50,7 @@ void symm_call_check(const symm_launch *l) {
     SYMM_ASSERT(a->esize && a->esize == l->call.esize && (a->esize & (a->esize - 1)) == 0);
     SYMM_ASSERT(a->base == l->comm->base && a->stride == l->comm->stride);
     SYMM_ASSERT(a->rank == l->comm->rank && a->nranks == l->comm->nranks);
+    SYMM_ASSERT(!l->call.swapped || !(l->plan.flags & SYMM_ARG_DIRECT));
     SYMM_ASSERT(a->nctas == l->plan.ctas && !(l->plan.flags & ~a->flags));
     SYMM_ASSERT(l->comm->cuda || 1ull << a->host.chunk_log == l->plan.chunk);
 }

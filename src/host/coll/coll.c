@@ -89,7 +89,8 @@ static symmResult_t check_op(const symm_comm *c, const symm_coll *k, const symm_
 
 static uint32_t signature(const symm_call *k, uint32_t op) {
     uint64_t h = (k->count + 1) * 0x9e3779b97f4a7c15ull;
-    h ^= ((uint64_t)(uint32_t)k->root << 32 | k->coll << 16 | k->type << 8 | op) *
+    h ^= ((uint64_t)(uint32_t)k->root << 32 | (uint32_t)k->swapped << 24 | k->coll << 16 |
+          k->type << 8 | op) *
          0xc2b2ae3d27d4eb4full;
     h ^= h >> 29;
     h *= 0xbf58476d1ce4e5b9ull;
@@ -143,9 +144,11 @@ static void fill_plan(symm_args *a, const symm_plan *p, int gpu, int32_t root) {
     }
 }
 
-/* Where peers find a buffer. */
+/* Where peers find a buffer. What is swapped they do not reach: a part that one reads would be
+ * overwritten by another, and one that is stored would lie over what is still to be sent. */
 static uint64_t place_of(const symm_launch *l, const symm_win *win, const void *p) {
     const symm_comm *c = l->comm;
+    if (l->call.swapped) return SYMM_STAGED;
     if (win) return symm_window_offset(win, c->rank, p);
     return l->plan.flags & SYMM_ARG_DIRECT ? SYMM_PRIVATE | (uintptr_t)p : SYMM_STAGED;
 }
@@ -199,7 +202,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
                             .root = k->root,
                             .local = fused ? symm_fused_bytes(k, c->nranks)
                                      : e   ? in + out
-                                           : 0};
+                                           : 0,
+                            .swapped = row->swaps && in && k->src == k->dst};
     l->env = plan_env(c);
     l->call = call;
     l->plan = symm_plan_make(&l->env, &call);

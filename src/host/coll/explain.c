@@ -62,6 +62,8 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
     p.zeroCopySend = !row->stages_src || !k->count || l.args.src_off != SYMM_STAGED;
     p.zeroCopyRecv = !row->stages_dst || !k->count || l.args.dst_off != SYMM_STAGED;
     /* What the caller can change comes first. */
+    if (l.call.swapped)
+        snprintf(p.reason, sizeof p.reason, "in place: each part goes through scratch; ");
     if (!p.zeroCopySend)
         why_staged(c, "sendbuff", l.src_win, k->src, l.in, p.reason, sizeof p.reason);
     if (!p.zeroCopyRecv)

@@ -96,7 +96,8 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
     return chunk;
 }
 
-/* Where cores are near each other they move what is reduced through their caches in less time than
+/* What is swapped goes through scratch: a peer may not read what the owner overwrites. Where cores
+ * are near each other they move what is reduced through their caches in less time than
  * the kernel takes for each page. A reduction needs room for a slice of each rank's chunk, whose
  * ends are whole lines, in four chunks of staging (zerocopy.inl); where each rank decides for its
  * own counts, a peer's may be in use. */
@@ -104,7 +105,7 @@ static int goes_direct(const symm_plan_env *env, const symm_call *call, uint64_t
     const int reduces = (symm_colls[call->coll].flags & SYMM_COLL_REDUCES) != 0;
     const uint64_t bytes =
         call->local ? call->local / (2u * (unsigned)env->nranks) : symm_plan_message(call);
-    if (call->local && reduces) return 0;
+    if ((call->local && reduces) || call->swapped) return 0;
     if (!env->direct || bytes < DIRECT_BYTES || chunk < 64u * (unsigned)env->nranks) return 0;
     return !reduces || !env->near;
 }

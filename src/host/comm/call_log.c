@@ -11,7 +11,7 @@
 #include "call_ring.h"
 #include "comm.h"
 
-enum { WORDS = SYMM_DOING_TEXT / 8, CALL_TEXT = 96, SEQ_BITS = 48 };
+enum { WORDS = SYMM_DOING_TEXT / 8, CALL_TEXT = 96, SEQ_BITS = 48, SWAPPED = 1 << 15 };
 
 static void put(uint64_t *at, uint64_t v) {
     symm_word_set(at, v);
@@ -38,7 +38,8 @@ void symm_doing_begin(symm_comm *c, const symm_call *k) {
     SYMM_CHECK(log_check(d));
     SYMM_ASSERT(k->coll < symmNumColls && k->type < symmNumTypes && k->op <= SYMM_OP_PREMUL);
     SYMM_ASSERT(k->root >= 0 && k->root < c->nranks);
-    const uint64_t what = (uint64_t)k->root << 48 | (uint64_t)k->coll << 32 | k->type << 16 | k->op;
+    const uint64_t what = (uint64_t)k->root << 48 | (uint64_t)k->coll << 32 | k->type << 16 |
+                          (k->swapped ? SWAPPED : 0) | k->op;
     const uint64_t words[] = {d->refused << SEQ_BITS | seq, k->count, what};
     symm_entry_write(&d->ring[seq % SYMM_DOING_CALLS].seq, words, 3);
     put(&d->calls, seq);
@@ -105,7 +106,7 @@ const char *symm_type_name(uint64_t type) {
 static const char *call_text(const called *k, char *text) {
     static const char *const ops[] = {"sum", "prod", "max", "min", "avg", "premulsum"};
     const unsigned root = k->what >> 48, coll = k->what >> 32 & 0xffff,
-                   type = k->what >> 16 & 0xffff, op = k->what & 0xffff;
+                   type = k->what >> 16 & 0xffff, op = k->what & (SWAPPED - 1);
     _Static_assert(sizeof ops / sizeof *ops == SYMM_OP_PREMUL + 1, "a reduction has no name");
     if (coll >= symmNumColls || type >= symmNumTypes || op > SYMM_OP_PREMUL) {
         /* another process may have written there what it should not */
@@ -124,8 +125,9 @@ static const char *call_text(const called *k, char *text) {
     if (!symm_coll_moves(row))
         snprintf(text, CALL_TEXT, "%s", row->call);
     else
-        snprintf(text, CALL_TEXT, "%s of %s%s%s%s%s%s", row->call, of_count, symm_type_name(type),
-                 reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "", of_root);
+        snprintf(text, CALL_TEXT, "%s of %s%s%s%s%s%s%s", row->call, of_count, symm_type_name(type),
+                 reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "", of_root,
+                 k->what & SWAPPED ? ", in place" : "");
     return text;
 }
 

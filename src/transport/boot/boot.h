@@ -32,16 +32,18 @@ struct symm_boot { /* first member of every kind's own struct */
 
 /* TCP. id_create opens this process's listener and writes a 128-byte id (magic, version, address,
  * port, 128-bit secret). The listener lives until the root's boot is closed; an id never used is
- * dropped at exit. open: one rank at least must be in the process that made the id, or in a child
- * that was forked later; the first of these to call is the root. Others connect (retrying until the
- * deadline), prove the secret and say rank and nranks. Stray, slow and malformed connections are
- * dropped and harm nothing; a duplicate rank or a differing nranks is an error on every rank.
- * Afterwards the root relays (star): allgather = send to root, root sends everything back. */
+ * dropped at exit. open: of the ranks in the process that made the id, or in children that were
+ * forked later, the first to call is the root. If none of them calls while others knock, a thread
+ * of that process is, until all ranks have closed their boot (meets_only is 1 then). Others connect
+ * (retrying until the deadline), prove the secret and say rank and nranks. Stray, slow and
+ * malformed connections are dropped and harm nothing; a duplicate rank or a differing nranks is an
+ * error on every rank. Afterwards the root relays (star): allgather = send to root, root sends
+ * everything back. */
 symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname);
 symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out);
 /* A rank of this process will not open the id. Closes the listener, if it is here and no rank has
- * it, so that the others do not wait for it. */
+ * it, or ends the meeting that this process serves, so that the others do not wait for it. */
 void symm_boot_tcp_refuse(const symmUniqueId_t *id);
 
 /* Threads of one process: group_create makes one shared meeting point, open joins it. The last

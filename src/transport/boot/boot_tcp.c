@@ -18,6 +18,8 @@
 #define REFUSED_MS \
     2000 /* no listener for this long means that the root has ended: an id is made after listen */
 
+static const symm_boot_ops elsewhere_ops;
+
 typedef struct { /* one call of a rank that is not 0 */
     symm_boot_tcp *t;
     const symm_wait *w;
@@ -36,13 +38,13 @@ static call call_begin(symm_boot_tcp *t, const symm_wait *w, int at_end) {
     return (call){t, w, symm_now_ns(), w->deadline_ns, at_end};
 }
 
-/* The root in texts: "rank 2", before it has answered "the rank that made the id". */
+/* The root in texts: "rank 2"; "who made the id" before it has answered, or if it is no rank. */
 typedef struct {
     char text[32];
 } root_name;
 
 static root_name name_root(const call *c) {
-    root_name n = {"the rank that made the id"};
+    root_name n = {"who made the id"};
     if (c->t->root >= 0) snprintf(n.text, sizeof(n.text), "rank %d", c->t->root);
     return n;
 }
@@ -190,7 +192,9 @@ static symmResult_t enroll(call *c, uint64_t token, int *err) {
     SYMM_TRY(await_frame(c, &f, &how));
     if (how == SYMM_TCP_DONE && f.type == SYMM_TCP_ERROR) return take_error(c, &f);
     *err = how == SYMM_TCP_DONE && f.type == SYMM_TCP_SEEN ? 0 : ECONNRESET;
-    if (!*err) t->root = (int)f.code;
+    if (*err) return symmSuccess;
+    t->root = (int)f.code;
+    if (!symm_tcp_root_is_rank(t)) t->base.ops = &elsewhere_ops;
     return symmSuccess;
 }
 
@@ -298,45 +302,41 @@ static symmResult_t tcp_allgather(symm_boot *b, const void *send, void *recv, si
 
 static void tcp_close(symm_boot *b) {
     symm_boot_tcp *t = (symm_boot_tcp *)b;
-    int n = is_root(t) ? b->nranks : 1;
-    for (int i = 0; i < n; i++) symm_tcp_close(&t->peers[i]);
     symm_tcp_end_listener(t);
-    free(t->peers);
-    free(t->polls);
-    free(t);
+    symm_tcp_free(t);
 }
 
 static const symm_boot_ops tcp_ops = {"tcp", tcp_allgather, tcp_close, 0};
+/* The root is no rank: it is left as soon as the ranks can reach each other. */
+static const symm_boot_ops elsewhere_ops = {"tcp", tcp_allgather, tcp_close, 1};
 
-static symmResult_t make_object(int rank, int nranks, int root, symm_boot_tcp **out) {
-    size_t npeers = root ? (size_t)nranks : 1;
-    symm_boot_tcp *t = calloc(1, sizeof(*t));
-    symm_tcp_conn *peers = calloc(npeers, sizeof(*peers));
-    struct pollfd *polls = calloc(1 + SYMM_TCP_PENDING + npeers, sizeof(*polls));
-    if (!t || !peers || !polls || SYMM_FAIL_HERE(boot_alloc)) {
-        free(t);
-        free(peers);
-        free(polls);
-        return SYMM_ERR(symmOutOfMemory, "bootstrap tcp: out of memory (rank %d of %d)", rank,
-                        nranks);
-    }
-    for (size_t i = 0; i < npeers; i++) peers[i].fd = -1;
-    t->base = (symm_boot){.ops = &tcp_ops, .rank = rank, .nranks = nranks};
-    t->root = root ? rank : -1;
-    t->listener = -1;
-    t->peers = peers;
-    t->polls = polls;
-    *out = t;
+symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname) {
+    symm_tcp_kept *k;
+    symm_tcp_id parsed;
+    int listener;
+    symmResult_t status;
+    if (!id) return SYMM_ERR(symmInvalidArgument, "symmGetUniqueId: id is NULL");
+    SYMM_TRY(symm_tcp_keep_new(&k));
+    SYMM_TRY_GOTO(symm_tcp_id_make(ifname && ifname[0] ? ifname : NULL, id, &listener),
+                  free_record);
+    SYMM_TRY_GOTO(symm_tcp_id_parse(id, &parsed), close_listener);
+    SYMM_TRY_GOTO(symm_tcp_keep(k, &parsed, listener), close_listener);
     return symmSuccess;
+close_listener:
+    close(listener);
+    SYMM_STAT_ADD(fds, -1);
+free_record:
+    symm_tcp_keep_free(k);
+    return status;
 }
 
 void symm_boot_tcp_refuse(const symmUniqueId_t *id) {
     symm_tcp_id parsed;
     int fd;
-    if (symm_tcp_id_parse(id, &parsed) || symm_tcp_id_claim(&parsed, &fd) || fd < 0) return;
-    symm_tcp_id_done(&parsed);
-    close(fd);
-    SYMM_STAT_ADD(fds, -1);
+    if (symm_tcp_id_parse(id, &parsed)) return;
+    if (symm_tcp_keep_refuse(&parsed) || symm_tcp_id_claim(&parsed, &fd) || fd < 0) return;
+    symm_boot_tcp unmade = {.id = parsed, .listener = fd};
+    symm_tcp_end_listener(&unmade);
 }
 
 /* The root, if the id's listener is here and no other rank has taken it. */
@@ -346,12 +346,13 @@ static symmResult_t open_object(const symm_tcp_id *id, int rank, int nranks, sym
     symm_lifeline_lock(); /* until now a forked child could become the root instead */
     symm_lifeline_add(listener);
     symm_lifeline_unlock();
-    symmResult_t status = make_object(rank, nranks, listener >= 0, out);
+    symmResult_t status = symm_tcp_make(rank, nranks, listener >= 0, out);
     if (status) {
         symm_boot_tcp unmade = {.id = *id, .listener = listener};
         symm_tcp_end_listener(&unmade);
         return status;
     }
+    (*out)->base.ops = &tcp_ops;
     (*out)->id = *id;
     (*out)->listener = listener;
     return symmSuccess;
@@ -371,9 +372,11 @@ symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, 
         status = SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", rank);
         goto close_object;
     }
-    if (is_root(t))
-        SYMM_TRY_GOTO(symm_tcp_root_open(t, w), close_object);
-    else
+    if (is_root(t)) {
+        status = symm_tcp_root_open(t, w);
+        symm_tcp_end_listener(t);
+        if (status) goto close_object;
+    } else
         SYMM_TRY_GOTO(client_open(t, w), close_object);
     *out = &t->base;
     return symmSuccess;

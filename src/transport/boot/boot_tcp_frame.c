@@ -1,10 +1,12 @@
 /* boot_tcp_frame.c - the messages of the TCP bootstrap and the steps that move them over a
- * nonblocking socket. Runs in the thread that owns the connection; no lock. Numbers are
+ * nonblocking socket; and the object that has the connections. Runs in the thread that owns it; no
+ * lock. Numbers are
  * little-endian and have a fixed width. Everything that arrives is checked. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -163,4 +165,52 @@ void symm_tcp_close(symm_tcp_conn *c) {
     symm_lifeline_close(c->fd);
     SYMM_STAT_ADD(fds, -1);
     c->fd = -1;
+}
+
+/* ---- the object ---- */
+
+symmResult_t symm_tcp_make(int rank, int nranks, int root, symm_boot_tcp **out) {
+    const size_t npeers = root && nranks ? (size_t)nranks : 1;
+    symm_boot_tcp *t = calloc(1, sizeof(*t));
+    symm_tcp_conn *peers = calloc(npeers, sizeof(*peers));
+    struct pollfd *polls = calloc(1 + SYMM_TCP_PENDING + npeers, sizeof(*polls));
+    if (!t || !peers || !polls || SYMM_FAIL_HERE(boot_alloc)) {
+        free(t);
+        free(peers);
+        free(polls);
+        return SYMM_ERR(symmOutOfMemory, "bootstrap tcp: out of memory (rank %d of %d)", rank,
+                        nranks);
+    }
+    for (size_t i = 0; i < npeers; i++) peers[i].fd = -1;
+    t->base = (symm_boot){.rank = rank, .nranks = nranks};
+    t->root = root ? rank : -1;
+    t->said = rank;
+    atomic_init(&t->standing, rank < 0 ? SYMM_TCP_HOLDS : SYMM_TCP_SERVES);
+    t->listener = -1;
+    t->peers = peers;
+    t->polls = polls;
+    *out = t;
+    return symmSuccess;
+}
+
+symmResult_t symm_tcp_root_expect(symm_boot_tcp *t, int nranks, int said) {
+    const size_t n = (size_t)nranks;
+    symm_tcp_conn *peers = realloc(t->peers, n * sizeof(*peers));
+    struct pollfd *polls = realloc(t->polls, (1 + SYMM_TCP_PENDING + n) * sizeof(*polls));
+    if (peers) t->peers = peers;
+    if (polls) t->polls = polls;
+    if (!peers || !polls)
+        return SYMM_ERR(symmOutOfMemory, "bootstrap tcp: out of memory (%d ranks)", nranks);
+    for (int r = 0; r < nranks; r++) peers[r] = (symm_tcp_conn){.fd = -1};
+    t->base.nranks = nranks;
+    t->said = said;
+    return symmSuccess;
+}
+
+void symm_tcp_free(symm_boot_tcp *t) {
+    const int n = t->root == t->base.rank ? t->base.nranks : 1;
+    for (int i = 0; i < n; i++) symm_tcp_close(&t->peers[i]);
+    free(t->peers);
+    free(t->polls);
+    free(t);
 }

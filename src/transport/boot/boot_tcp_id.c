@@ -1,16 +1,12 @@
-/* boot_tcp_id.c - unique ids: which address the root listens at, the 128 bytes that say so, and the
- * registry of the listeners of this process. Any thread; `registry_lock` guards the registry. */
+/* boot_tcp_id.c - unique ids: which address the root listens at, and the 128 bytes that say so. Any
+ * thread; no lock. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -34,20 +30,6 @@ enum {
     ID_CHECKSUM = 124 /* u32 over the bytes before it */
 };
 #define ID_MAGIC_VALUE 0x64497973u /* "syId" */
-
-typedef struct entry {
-    struct entry *next;
-    uint8_t secret[SYMM_TCP_SECRET];
-    int fd;              /* -1: a rank of this process has it */
-    _Atomic int *claims; /* a page that forked children share: who makes it 1 gets the listener */
-} entry;
-
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static entry *registry; /* an id that is never used stays here until the process ends */
-
-enum { USED_IDS = 64 }; /* of the last of them it is told that they are used up */
-static uint8_t used_secrets[USED_IDS][SYMM_TCP_SECRET];
-static unsigned used_count;
 
 static void put16(uint8_t *p, uint32_t v) {
     p[0] = (uint8_t)v;
@@ -220,45 +202,13 @@ static void write_id(const struct sockaddr_storage *addr, const uint8_t *secret,
     memcpy(out->internal, id, sizeof(id));
 }
 
-/* What threads and children that are forked later share of an id. */
-static symmResult_t new_entry(entry **out) {
-    entry *e = SYMM_FAIL_ALLOC(id_alloc, calloc(1, sizeof(*e)));
-    if (!e) return SYMM_ERR(symmOutOfMemory, "unique id: out of memory");
-    e->claims = SYMM_FAIL_CALL(
-        id_page, MAP_FAILED, ENOMEM,
-        mmap(NULL, sizeof(*e->claims), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    if (e->claims == MAP_FAILED) {
-        free(e);
-        return SYMM_ERR(symmOutOfMemory, "unique id: no memory that children share: %s",
-                        strerror(errno));
-    }
-    *out = e;
-    return symmSuccess;
-}
-
-static void free_entry(entry *e) {
-    munmap(e->claims, sizeof(*e->claims));
-    free(e);
-}
-
-symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname) {
-    if (!id) return SYMM_ERR(symmInvalidArgument, "symmGetUniqueId: id is NULL");
-    if (ifname && !ifname[0]) ifname = NULL;
-    entry *e;
+symmResult_t symm_tcp_id_make(const char *ifname, symmUniqueId_t *id, int *listener) {
+    uint8_t secret[SYMM_TCP_SECRET];
     struct sockaddr_storage addr;
-    symmResult_t status;
-    SYMM_TRY(new_entry(&e));
-    SYMM_TRY_GOTO(symm_tcp_random(e->secret, sizeof(e->secret)), free_entry);
-    SYMM_TRY_GOTO(open_listener(ifname, &addr, &e->fd), free_entry);
-    write_id(&addr, e->secret, id);
-    pthread_mutex_lock(&registry_lock);
-    e->next = registry;
-    registry = e;
-    pthread_mutex_unlock(&registry_lock);
+    SYMM_TRY(symm_tcp_random(secret, sizeof(secret)));
+    SYMM_TRY(open_listener(ifname, &addr, listener));
+    write_id(&addr, secret, id);
     return symmSuccess;
-free_entry:
-    free_entry(e);
-    return status;
 }
 
 /* ---- reading an id ---- */
@@ -335,63 +285,4 @@ const char *symm_tcp_id_reach(const symm_tcp_id *id) {
     if (!loops) return "";
     return "; that is a loopback address, which processes of the id's host and network namespace "
            "reach and no others (SYMM_SOCKET_IFNAME names another interface)";
-}
-
-/* ---- registry ---- */
-
-/* Where the entry with this secret hangs; NULL there if there is none. Under the lock. */
-static entry **find_entry(const uint8_t *secret) {
-    entry **at = &registry;
-    while (*at && memcmp((*at)->secret, secret, SYMM_TCP_SECRET)) at = &(*at)->next;
-    return at;
-}
-
-static int is_used_up(const uint8_t *secret) {
-    for (unsigned i = 0; i < used_count && i < USED_IDS; i++)
-        if (!memcmp(used_secrets[i], secret, SYMM_TCP_SECRET)) return 1;
-    return 0;
-}
-
-/* Takes the descriptor out of an entry. Another process may have been faster: then the entry is
- * unlinked, and *lost. */
-static int take_descriptor(entry **at, entry **lost) {
-    entry *e = *at;
-    const int fd = e->fd;
-    e->fd = -1;
-    if (fd >= 0 && atomic_exchange(e->claims, 1)) {
-        *at = e->next;
-        *lost = e;
-    }
-    return fd;
-}
-
-symmResult_t symm_tcp_id_claim(const symm_tcp_id *id, int *listener) {
-    entry *lost = NULL;
-    int fd = -1;
-    pthread_mutex_lock(&registry_lock);
-    entry **at = find_entry(id->secret);
-    if (*at) fd = take_descriptor(at, &lost);
-    const int used = is_used_up(id->secret);
-    pthread_mutex_unlock(&registry_lock);
-    if (used)
-        return SYMM_ERR(symmInvalidUsage, "this id has been used: an id serves one communicator, "
-                                          "symmGetUniqueId makes another");
-    if (lost) {
-        close(fd);
-        SYMM_STAT_ADD(fds, -1);
-        free_entry(lost);
-        fd = -1;
-    }
-    *listener = fd;
-    return symmSuccess;
-}
-
-void symm_tcp_id_done(const symm_tcp_id *id) {
-    pthread_mutex_lock(&registry_lock);
-    entry **at = find_entry(id->secret), *e = *at;
-    if (e) *at = e->next;
-    memcpy(used_secrets[used_count++ % USED_IDS], id->secret, SYMM_TCP_SECRET);
-    if (used_count >= 2 * USED_IDS) used_count -= USED_IDS;
-    pthread_mutex_unlock(&registry_lock);
-    if (e) free_entry(e);
 }

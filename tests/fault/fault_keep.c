@@ -1,0 +1,300 @@
+/* fault_keep.c - ids of a process that is no rank: it serves the meeting from a thread. Whoever
+ * comes, is late, differs, dies or never comes, the ranks hear the same; and nothing is left in the
+ * process, whether its ids are used or not. The last process of a test is the maker, which is no
+ * rank; where a test says so, it is one of the ranks that comes late. */
+#include "boot_kit.h"
+
+#include <sys/wait.h>
+
+#include "fault_kit.h"
+
+enum {
+    SHORT_MS = 2000,
+    PATIENT_MS = 10000,
+    LATE_MS = 300,
+    HELD_MS = 1400 /* the meeting is not given back */
+};
+
+static int64_t threads(void) {
+    return SYMM_STAT_GET(threads);
+}
+
+/* The maker has made an id and all processes have it. */
+static void begin(job *j, int rank, int n) {
+    j->maker = n - 1;
+    job_id(j, rank, n);
+}
+/* All have done what they came for; nothing of the meeting is left. */
+static void end(job *j, int n) {
+    kit_barrier(&j->k, n);
+    symm_tcp_keep_wait();
+    T_EQ(threads(), 0);
+}
+
+static void opens(job *j, int rank, int nranks, int as, int ms) {
+    symm_boot *b = NULL;
+    symm_wait w = kit_wait("meeting", ms);
+    const symmResult_t r = symm_boot_tcp_open(&j->id, as, nranks, &w, &b);
+    job_note(j, rank, r);
+    if (!r) symm_boot_close(b);
+}
+
+/* ---- all goes well --------------------------------------------------------------------------- */
+
+static void served_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    symm_boot *b;
+    symm_wait w = kit_wait("meeting", KIT_MS);
+    begin(j, rank, n);
+    if (rank < n - 1) {
+        T_OK(symm_boot_tcp_open(&j->id, rank, n - 1, &w, &b));
+        T_EQ(b->ops->meets_only, 1);
+        block_storm(b, j->how);
+        symm_boot_close(b);
+    }
+    end(j, n);
+}
+
+static void ranks_of_a_launcher(void) {
+    static const int ranks[] = {1, 2, 3, 5, 8};
+    for (int i = 0; i < 5; i++) T_FORK(ranks[i] + 1, served_rank, job_new(0, 12, KIT_MS));
+}
+
+/* With communicators: they need their launcher until they are made, and no longer. */
+static void outlives_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    const int maker = n - 1;
+    symmComm_t comm = NULL;
+    symmWindow_t win;
+    void *buf;
+    if (rank == maker) T_OK(symmGetUniqueId(&f->id));
+    kit_barrier(&f->k, n);
+    if (rank < maker) T_OK(symmCommInitRank(&comm, n - 1, f->id, rank));
+    kit_barrier(&f->k, n);
+    if (rank == maker) raise(SIGKILL);
+    kit_sleep(100);
+    T_OK(symmMemAlloc(&buf, 1 << 20));
+    T_OK(symmWindowRegister(comm, buf, 1 << 20, &win, 0)); /* an exchange of all ranks */
+    fk_works(comm, rank, n - 1);
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmCommDestroy(comm));
+    T_OK(symmMemFree(buf));
+}
+
+static void communicators_outlive_their_launcher(void) {
+    for (int ranks = 2; ranks <= 8; ranks += 3)
+        T_FORK_DIES(ranks + 1, ranks, outlives_rank, fk_new(ranks, 0));
+}
+
+/* Two ids of one maker, at once. */
+typedef struct {
+    job *j;
+    symmUniqueId_t other;
+} two_ids;
+
+static void two_rank(int rank, int n, void *arg) {
+    two_ids *two = arg;
+    job *j = two->j;
+    symm_boot *b;
+    symm_wait w = kit_wait("meeting", KIT_MS);
+    if (rank == n - 1) T_OK(symm_boot_tcp_id(&two->other, "lo"));
+    begin(j, rank, n);
+    if (rank < n - 1) {
+        const symmUniqueId_t *id = rank % 2 ? &two->other : &j->id;
+        T_OK(symm_boot_tcp_open(id, rank / 2, (n - 1) / 2, &w, &b));
+        block_storm(b, 8);
+        symm_boot_close(b);
+    }
+    end(j, n);
+}
+
+static void two_ids_at_once(void) {
+    two_ids *two = T_SHARED(sizeof *two);
+    two->j = job_new(0, 0, 0);
+    T_FORK(7, two_rank, two);
+}
+
+/* A rank of the maker's process that comes when the process serves already: it becomes the root
+ * (how 0), unless that has begun to (2). A child of the maker (1) is let in as the others are. */
+static void late_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    symm_boot *b;
+    symm_wait w = kit_wait("meeting", KIT_MS);
+    begin(j, rank, n);
+    pid_t child = 0;
+    if (rank == n - 1) {
+        if (j->how == 1) T_CHECK((child = fork()) >= 0);
+        kit_sleep(j->how == 2 ? HELD_MS : LATE_MS);
+    }
+    if (!child) {
+        T_OK(symm_boot_tcp_open(&j->id, rank, n, &w, &b));
+        T_EQ(b->ops->meets_only, j->how > 0);
+        block_storm(b, 8);
+        symm_boot_close(b);
+    }
+    if (rank == n - 1 && j->how == 1 && !child) _exit(0);
+    if (child) {
+        int status;
+        T_EQ(waitpid(child, &status, 0), child);
+        T_EQ(status, 0);
+    }
+    end(j, n);
+}
+
+static void a_rank_of_the_maker_is_late(void) {
+    for (int how = 0; how < 3; how++) T_FORK(3, late_rank, job_new(0, how, 0));
+}
+
+/* ---- who has nothing to serve ---------------------------------------------------------------- */
+
+/* The thread is there while somebody may need it, and no longer. */
+static void claimed_ids_cost_no_thread(void) {
+    symmUniqueId_t a, b;
+    symm_boot *boot;
+    symm_wait w = kit_wait("meeting", KIT_MS);
+    for (int turn = 0; turn < 50; turn++) {
+        T_OK(symm_boot_tcp_id(&a, "lo"));
+        T_OK(symm_boot_tcp_id(&b, "lo"));
+        T_EQ(threads(), 1);
+        T_OK(symm_boot_tcp_open(&b, 0, 1, &w, &boot));
+        symm_boot_close(boot);
+        T_EQ(threads(), 1);
+        symm_boot_tcp_refuse(&a);
+        T_EQ(threads(), 0);
+        T_EQ(SYMM_STAT_GET(fds), 0);
+    }
+}
+
+/* Ends as `how` says: 0 returns from main, 1 dies. */
+static void leaves_an_id(symmUniqueId_t *id, int how) {
+    pid_t child = fork();
+    T_CHECK(child >= 0);
+    if (!child) {
+        if (symm_boot_tcp_id(id, "lo") || threads() != 1) _exit(1);
+        if (how) raise(SIGKILL);
+        exit(0);
+    }
+    int status;
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, how ? SIGKILL : 0);
+}
+
+static void an_id_that_is_never_used(void) {
+    T_EXPECT_WARNINGS();
+    symmUniqueId_t *id = T_SHARED(sizeof *id);
+    for (int how = 0; how < 2; how++) {
+        symm_boot *b = NULL;
+        const uint64_t start = symm_now_ns();
+        leaves_an_id(id, how);
+        T_CHECK(symm_now_ns() - start < 4000000000ull); /* sanitizers take a second */
+        symm_wait w = kit_wait("meeting", PATIENT_MS);
+        T_ERR(symm_boot_tcp_open(id, 0, 2, &w, &b), symmRemoteError);
+        T_MSG(symm_status_text(), "nobody listens");
+        T_MSG(symm_status_text(), "who made the id (process");
+    }
+}
+
+/* ---- ranks that fail ------------------------------------------------------------------------- */
+
+enum { MISSING, NRANKS, TWICE, REFUSED, EXITS, DIES, DIES_LATE };
+
+static void failing_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    const int maker = n - 1, me = rank == j->victim;
+    const uint64_t start = symm_now_ns();
+    begin(j, rank, n);
+    if (rank < maker && !(me && j->how == MISSING)) {
+        kit_sleep(me ? LATE_MS : 0);
+        opens(j, rank,
+              j->how == NRANKS && me ? 7
+              : j->how >= REFUSED    ? n
+                                     : maker,
+              j->how == TWICE && me ? 0 : rank, j->how == MISSING ? SHORT_MS : PATIENT_MS);
+        T_CHECK(symm_now_ns() - start < 5000000000ull);
+    }
+    if (rank == maker && j->how >= REFUSED) kit_sleep(j->how == DIES_LATE ? HELD_MS : 2 * LATE_MS);
+    if (rank == maker && j->how == REFUSED) symm_boot_tcp_refuse(&j->id);
+    if (rank == maker && j->how == EXITS) exit(0);
+    if (rank == maker && j->how >= DIES) raise(SIGKILL);
+    end(j, j->how >= EXITS ? n - 1 : n);
+}
+
+static job *run_failing(int how) {
+    job *j = job_new(1, how, 0);
+    T_FORK_DIES(4, how >= EXITS ? 3 : -1, failing_rank, j);
+    return j;
+}
+static void fails(int how, const char *in, symmResult_t code, const char *says) {
+    job_same(run_failing(how), 3, in, code, says);
+}
+
+static void ranks_that_differ_are_named(void) {
+    T_EXPECT_WARNINGS();
+    fails(MISSING, "x.x", symmTimeout, "rank 1 never came to 127.0.0.1");
+    fails(NRANKS, "xxx", symmInvalidArgument, "says 3, rank 1 (process");
+    fails(TWICE, "xxx", symmInvalidArgument, "rank 0 was given twice");
+}
+
+/* The maker is gone, or says that its rank will not come, while three ranks wait for a fourth. */
+static void a_maker_that_goes(void) {
+    T_EXPECT_WARNINGS();
+    fails(REFUSED, "xxx", symmRemoteError, "which made the id, ends, or a rank in it will not");
+    fails(EXITS, "xxx", symmRemoteError, "which made the id, ends, or a rank in it will not");
+    fails(DIES_LATE, "xxx", symmRemoteError, "who made the id (process");
+    const job *j = run_failing(DIES); /* who has told no rank that it was seen: they came again */
+    for (int r = 0; r < 3; r++) {
+        T_EQ(j->k.code[r], symmRemoteError);
+        T_MSG(j->k.text[r], "nobody listens");
+        T_MSG(j->k.text[r], "who made the id (process");
+    }
+}
+
+/* In an exchange: the victim brings another size (0), leaves (1) or dies (2). */
+static void exchanging_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    const int me = rank == j->victim;
+    symm_boot *b;
+    symm_wait w = kit_wait("trading", PATIENT_MS);
+    begin(j, rank, n);
+    if (rank < n - 1) {
+        T_OK(symm_boot_tcp_open(&j->id, rank, n - 1, &w, &b));
+        T_OK(block_exchange(b, 1000, 0, &w));
+        if (me && j->how == 2) raise(SIGKILL);
+        if (!(me && j->how == 1))
+            job_note(j, rank, block_exchange(b, me && j->how == 0 ? 200 : 100, 1, &w));
+        symm_boot_close(b);
+    }
+    end(j, j->how == 2 ? n - 1 : n);
+}
+
+static void exchanges_that_fail(void) {
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how < 3; how++) {
+        job *j = job_new(1, how, 0);
+        T_FORK_DIES(4, how == 2 ? 1 : -1, exchanging_rank, j);
+        job_same(j, 3, how ? "x.x" : "xxx", how ? symmRemoteError : symmMismatch,
+                 how ? "rank 1 (process" : "bytes where rank");
+    }
+}
+
+/* No thread is to be had when the first ranks knock: it is tried again. */
+static void starved_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    begin(j, rank, n);
+    if (rank == n - 1) T_EQ(symm_fail_arm("keep_thread:error:1"), 0);
+    kit_barrier(&j->k, n);
+    if (rank < n - 1) opens(j, rank, n - 1, rank, PATIENT_MS);
+    T_EQ(j->k.code[rank], 0);
+    end(j, n);
+    T_EQ(symm_fail_arm(""), 0);
+}
+
+static void no_thread_for_a_meeting(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(3, starved_rank, job_new(0, 0, 0));
+}
+
+T_MAIN(T(ranks_of_a_launcher), T(communicators_outlive_their_launcher), T(two_ids_at_once),
+       T(a_rank_of_the_maker_is_late), T(claimed_ids_cost_no_thread), T(an_id_that_is_never_used),
+       T(ranks_that_differ_are_named), T(a_maker_that_goes), T(exchanges_that_fail),
+       T(no_thread_for_a_meeting))
