@@ -75,26 +75,28 @@ static void note_way(const sample *s, int *ways) {
 /* Cases: enough to see every kernel go every way. */
 enum { USUAL = 300, USUAL_UNEVEN = 150, LONG = 100, LONG_UNEVEN = 200 };
 
+/* The calls that a seed draws, in the order that it draws. */
+static void run_case(uint64_t seed, int *seen, int (*ways)[WAYS]) {
+    char why[256] = "", text[1024];
+    draw_calls(seed);
+    for (int c = 0; c < k.calls; c++) {
+        model_call(&k.call[c]);
+        seen[k.call[c].plan.kernel]++;
+        note_way(&k.call[c], ways[k.call[c].plan.kernel]);
+    }
+    const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+    describe(text, sizeof text);
+    T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed, k.n, why, text);
+    if (!r) windows_are_as_modelled(seed);
+    end();
+}
+
 /* uneven: most calls have a count per rank. */
 static void any_order(int uneven, int usual) {
-    char why[256] = "", text[1024];
     int seen[SYMM_KERNEL_COUNT] = {0}, ways[SYMM_KERNEL_COUNT][WAYS] = {{0}};
     symm_reduce_init();
     k.uneven = uneven;
-    for (int i = 0; i < cases(usual); i++) {
-        const uint64_t seed = first_seed() + (unsigned)i;
-        draw_calls(seed);
-        for (int c = 0; c < k.calls; c++) {
-            model_call(&k.call[c]);
-            seen[k.call[c].plan.kernel]++;
-            note_way(&k.call[c], ways[k.call[c].plan.kernel]);
-        }
-        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
-        describe(text, sizeof text);
-        T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed, k.n, why, text);
-        if (!r) windows_are_as_modelled(seed);
-        end();
-    }
+    for (int i = 0; i < cases(usual); i++) run_case(first_seed() + (unsigned)i, seen, ways);
     for (int id = 0; !k.staging && cases(usual) >= usual && id < SYMM_KERNEL_COUNT; id++) {
         if (!(symm_kernels[id].flags & SYMM_K_GPU) || varies(id) != uneven) continue;
         T_CHECKF(seen[id], "%s was never drawn", symm_kernels[id].name);
@@ -117,6 +119,17 @@ static void long_messages_through_staging(void) {
 static void long_parts_through_staging(void) {
     k.staging = 1;
     any_order(2, LONG_UNEVEN);
+}
+
+/* Cases in which the next call meets what this one has staged unless a rank waits for those that it
+ * stages for: about one case in five hundred. */
+static void what_is_staged_is_waited_for(void) {
+    static const uint64_t found[] = {2196, 3165};
+    int seen[SYMM_KERNEL_COUNT] = {0}, ways[SYMM_KERNEL_COUNT][WAYS] = {{0}};
+    symm_reduce_init();
+    k.staging = 1;
+    k.uneven = 2;
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++) run_case(found[i], seen, ways);
 }
 
 /* More of them than a warp has lanes, or than a CTA has threads that move data. */
@@ -491,8 +504,9 @@ static void a_barrier_orders_what_was_stored_before_it(void) {
 }
 
 T_MAIN(T(every_kernel_in_any_order), T(long_messages_through_staging),
-       T(long_parts_through_staging), T(counts_per_rank_in_any_order),
-       T(counts_per_rank_of_many_ranks), T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
+       T(long_parts_through_staging), T(what_is_staged_is_waited_for),
+       T(counts_per_rank_in_any_order), T(counts_per_rank_of_many_ranks),
+       T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
        T_TIMEOUT(an_abort_ends_those_with_counts_per_rank, 120), T(counts_that_differ_are_told),
        T(ranks_that_differ_all_leave), T(a_rank_that_has_ended_may_leave),
        T(an_aborted_ranks_windows_are_left_alone), T(the_same_with_counts_per_rank),
