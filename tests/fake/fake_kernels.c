@@ -170,19 +170,36 @@ static int move_chunk(const run *r, const piece *c, uint32_t step, const uint64_
     return meet(r, step + 2);
 }
 
-static void move(const symm_args *a, symmColl_t coll) {
-    run r = {.a = a};
-    uint64_t scalars[SYMM_MAX_RANKS];
-    piece c = {.row = &symm_colls[coll]};
-    if (open_run(&r, scalars)) return;
-    const uint64_t total = a->count * a->esize, parts = symm_holds_parts(c.row->in, a->nranks);
+/* Part by part, chunk by chunk. 1: leave. */
+static int move_all(const run *r, const symm_coll_row *row, const uint64_t *scalars) {
+    const symm_args *a = r->a;
+    const uint64_t total = a->count * a->esize, parts = symm_holds_parts(row->in, a->nranks);
+    piece c = {.row = row};
     uint32_t step = 0;
     for (; c.part < parts; c.part++)
         for (c.at = 0; c.at < total; c.at += CHUNK, step += 2) {
             c.bytes = total - c.at < CHUNK ? total - c.at : CHUNK;
-            if (move_chunk(&r, &c, step, scalars)) return;
+            if (move_chunk(r, &c, step, scalars)) return 1;
         }
-    close_run(&r);
+    return 0;
+}
+
+/* In place a rank receives into parts that it gives later: those are taken from a copy. */
+static void move(const symm_args *a, symmColl_t coll) {
+    const symm_coll_row *row = &symm_colls[coll];
+    symm_args own = *a;
+    run r = {.a = &own};
+    uint64_t scalars[SYMM_MAX_RANKS];
+    const uint64_t bytes = a->count * a->esize * symm_holds_parts(row->in, a->nranks);
+    char *copy = NULL;
+    if (open_run(&r, scalars)) return;
+    if (row->swaps && a->src == a->dst && bytes) {
+        copy = malloc(bytes);
+        T_CHECK(copy);
+        own.src = memcpy(copy, a->src, bytes);
+    }
+    if (!move_all(&r, row, scalars)) close_run(&r);
+    free(copy);
 }
 
 /* ---- with a count per rank: chunks for all ranks lie beside each other in scratch ------------ */
