@@ -209,9 +209,9 @@ SYMM_API const char *symmGetLastError(symmComm_t comm);
  * It opens a TCP listener in this process: at the interface that SYMM_SOCKET_IFNAME names, else at
  * one that is up and not loopback (IPv4 before IPv6). If there is none, or it cannot listen there,
  * it listens at loopback.
- * Any process may make it. Ranks meet at one of them that is in this process, or in a child that
- * was forked later. If none is, they meet at a thread of this process: it must live until they have
- * their communicator, and no longer. An id serves one communicator.
+ * Any process may make it. If a rank is in this process, or in a child that was forked later, the
+ * ranks meet there. If none is, they meet at a thread of this process, which must then live until
+ * they have their communicator; after that it may end. An id serves one communicator.
  * Order: local. */
 SYMM_API symmResult_t symmGetUniqueId(symmUniqueId_t *id);
 

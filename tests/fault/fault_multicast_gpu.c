@@ -32,6 +32,19 @@ static int has_multicast(symmComm_t comm) {
     return info.multicast;
 }
 
+/* A window of own memory has no multicast address, and the text says why. Collective. */
+static void has_none(symmComm_t comm, const char *why) {
+    symmWindow_t win;
+    void *buf, *at = NULL;
+    T_OK(symmMemAlloc(&buf, BYTES));
+    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+    T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
+    T_MSG(symmGetLastError(NULL), why);
+    T_CHECK(!at);
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmMemFree(buf));
+}
+
 /* Every member has bound exactly one piece there, each of other memory. */
 static void all_bound(const void *at, uint64_t bytes, int n) {
     symm_mc_bound each[RANKS];
@@ -161,20 +174,12 @@ static void not_ready_is_tried_again_by_all(void) {
 /* Pieces that are no multiple of what the device binds. */
 static void coarse_rank(int rank, int n, void *arg) {
     fake_cuda_config config = gk_config(RANKS, 0);
-    symmWindow_t win;
-    void *buf, *at;
     start();
     config.cast = 8 * GK_MB;
     gk_install(&config);
     symmComm_t comm = open_rank(arg, rank, n);
     T_EQ(has_multicast(comm), 1);
-    T_OK(symmMemAlloc(&buf, BYTES));
-    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
-    T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
-    T_MSG(symmGetLastError(NULL),
-          "rank 0: a piece of 4194304 bytes at 0 is no multiple of 8388608");
-    T_OK(symmWindowDeregister(comm, win));
-    T_OK(symmMemFree(buf));
+    has_none(comm, "rank 0: a piece of 4194304 bytes at 0 is no multiple of 8388608");
     T_OK(symmCommDestroy(comm));
     GK_LEFT(0);
 }
@@ -185,20 +190,13 @@ static void memory_that_does_not_fit_keeps_unicast(void) {
 
 /* An object has a device once. */
 static void sharing_rank(int rank, int n, void *arg) {
-    symmWindow_t win;
-    void *buf, *at;
     start();
     symm_log_rank(rank);
     T_OK(symmSetDevice(rank ? 1 : 0));
     symmComm_t comm = fk_open(arg, rank, n);
     T_EQ(has_multicast(comm), 0);
-    T_OK(symmMemAlloc(&buf, BYTES));
-    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
-    T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
-    T_MSG(symmGetLastError(NULL), "rank 0: ranks share a GPU");
+    has_none(comm, "rank 0: ranks share a GPU");
     T_EQ(fake_cuda_calls("cuMulticastGetGranularity"), 0);
-    T_OK(symmWindowDeregister(comm, win));
-    T_OK(symmMemFree(buf));
     T_OK(symmCommDestroy(comm));
     GK_LEFT(0);
 }
@@ -223,8 +221,6 @@ static void locked_rank(int rank, int n, void *arg) {
         "the device has no multicast", "the driver lacks cuMulticastUnbind"};
     fk *f = arg;
     fake_cuda_config config = gk_config(RANKS, 0);
-    symmWindow_t win;
-    void *buf, *at;
     start();
     config.multicast = f->how != 3;
     gk_install(&config);
@@ -234,13 +230,8 @@ static void locked_rank(int rank, int n, void *arg) {
     symm_cuda_multicast_inject(note);
     symmComm_t comm = open_rank(f, rank, n);
     T_EQ(has_multicast(comm), 0);
-    T_OK(symmMemAlloc(&buf, BYTES));
-    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
-    T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
-    T_MSG(symmGetLastError(NULL), why[f->how]);
+    has_none(comm, why[f->how]);
     T_EQ(looked, f->how == 4 ? 5 : 0);
-    T_OK(symmWindowDeregister(comm, win));
-    T_OK(symmMemFree(buf));
     T_OK(symmCommDestroy(comm));
     for (int i = 0; fake_cuda_call_name(i); i++)
         if (strstr(fake_cuda_call_name(i), "Multicast"))
@@ -252,6 +243,26 @@ static void nothing_is_looked_up_unless_asked_for(void) {
     for (int how = 0; how <= 4; how++) T_FORK(2, locked_rank, fk_new(0, how));
 }
 
+/* What an earlier communicator has looked up is of no use to one that may not. */
+static void vetoed_later(int rank, int n, void *arg) {
+    start();
+    symmComm_t first = open_rank(arg, rank, n), second;
+    T_EQ(has_multicast(first), 1);
+    setenv("NCCL_NVLS_ENABLE", "0", 1);
+    T_OK(symmCommSplit(first, 0, n - rank, &second, NULL)); /* another order: a space of its own */
+    has_none(second, "NCCL_NVLS_ENABLE=0 forbids it");
+    T_EQ(fake_cuda_calls("cuMulticastCreate"), rank == 0);
+    T_EQ(fake_cuda_calls("cuMulticastAddDevice"), 1);
+    T_OK(symmCommDestroy(second));
+    T_OK(symmCommDestroy(first));
+    GK_LEFT(0);
+}
+static void a_veto_counts_for_each_communicator(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(2, vetoed_later, fk_new(0, 0));
+}
+
 T_MAIN(T(windows_are_bound), T(a_refused_call_keeps_unicast), T(the_driver_may_change_its_mind),
        T(not_ready_is_tried_again_by_all), T(memory_that_does_not_fit_keeps_unicast),
-       T(ranks_that_share_a_gpu_have_none), T(nothing_is_looked_up_unless_asked_for))
+       T(ranks_that_share_a_gpu_have_none), T(nothing_is_looked_up_unless_asked_for),
+       T(a_veto_counts_for_each_communicator))

@@ -27,7 +27,8 @@ void symm_multicast_close(symm_space *s);
 
 /* Binds own memory, handles[n] with parts[n], which lies one behind the other from the slot's
  * beginning: of it, what lies in [lo, hi), which is the same on all ranks. It is bound on all ranks
- * or on none. Nothing happens where c->windows.multicast is 0. [collective] */
+ * or on none. Nothing happens where c->windows.multicast is 0 or the space has no object.
+ * [collective] */
 symmResult_t symm_multicast_bind_range(symm_comm *c, symm_slot *slot,
                                        symm_vmm_handle *const *handles, const symm_part *parts,
                                        int n, uint64_t lo, uint64_t hi, const char *stage);
