@@ -185,6 +185,9 @@ typedef struct {
 /* Those and the last warp fill a multiprocessor's registers. Threads that move data in a CTA of
  * which four fit beside each other, whatever they are of: */
 #define SYMM_GPU_QUARTER(threads) (((threads) + 32) / 4 - 32)
+/* Those that move packets between two ranks, with 72 registers each; and in a quarter. */
+#define SYMM_GPU_THREADS_PAIR 416
+#define SYMM_GPU_QUARTER_PAIR (((SYMM_GPU_THREADS_PAIR) + 32) / 2 - 32)
 /* Pieces of a CTA that may be in staging at once, from each rank: cuda/staged.cuh. */
 #define SYMM_GPU_STAGE_PLACES 4
 /* Point-to-point (cuda/p2p.cuh). Messages of an ordered pair are numbered from 1, for ever; bytes

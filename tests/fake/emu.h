@@ -8,6 +8,10 @@
 
 #include "symm_types.h"
 
+/* Bytes up to which all_reduce of two ranks goes by loads here, so that little memory shows both of
+ * its ways. */
+#define EMU_AR_PULL_MOST (40 << 10)
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -175,6 +175,27 @@ static void a_flood_of_big_ones(void) {
     with_ranks(2, NULL, big_flood_rank);
 }
 
+/* One message goes round its ring many times. Until it ends, what the receiver gives back of the
+ * ring is the only word that says when the sender may write there again. */
+static void many_laps_rank(pk_world *w) {
+    const uint64_t bytes = 4 << 20;
+    char *p = pk_half(w, 0) + 128;
+    if (w->rank == 0)
+        pk_fill(p, bytes, 0, 1, 0);
+    else
+        pk_empty(p, bytes);
+    if (w->rank == 0)
+        pk_send(w->comm, p, bytes, 1, NULL);
+    else
+        pk_recv(w->comm, p, bytes, 0, NULL);
+    if (w->rank == 1) pk_received(p, bytes, 0, 1, 0);
+}
+static void a_message_of_many_rings(void) {
+    setenv("SYMM_DIRECT", "0", 1);
+    with_ranks(2, "1M", many_laps_rank);
+    unsetenv("SYMM_DIRECT");
+}
+
 /* ---- to itself ------------------------------------------------------------------------------- */
 
 static void self_rank(pk_world *w) {
@@ -453,7 +474,7 @@ static void one_thread_drives_all(void) {
 
 T_MAIN(T(every_size_and_place), T(little_scratch), T(eager_sends_end_alone),
        T(many_sends_end_alone), T(a_flood_of_small_ones), T(a_flood_of_big_ones),
-       T(messages_to_oneself), T(a_message_to_oneself_without_its_other_call),
-       T(groups_in_any_order), T(rings_beside_each_other), T(a_group_of_a_thousand),
-       T(collectives_of_a_group_come_first), T(a_group_on_several_streams), T(captures_and_replays),
-       T(one_thread_drives_all))
+       T(a_message_of_many_rings), T(messages_to_oneself),
+       T(a_message_to_oneself_without_its_other_call), T(groups_in_any_order),
+       T(rings_beside_each_other), T(a_group_of_a_thousand), T(collectives_of_a_group_come_first),
+       T(a_group_on_several_streams), T(captures_and_replays), T(one_thread_drives_all))

@@ -5,14 +5,26 @@
 #include "kernel_kit.h"
 
 /* The ways of direct kernels. */
-enum { STRAIGHT, STRAIGHT_OFF, LINES, FEW_LINES, STAGED, WAYS };
-static const char *const way_names[] = {"between windows", "the same, off a multiple of 16",
-                                        "lines", "lines of some warps", "staging"};
+enum { STRAIGHT, STRAIGHT_OFF, PULLED, LINES, FEW_LINES, STAGED, WAYS };
+static const char *const way_names[] = {"between windows",     "the same, off a multiple of 16",
+                                        "loads from the peer", "lines",
+                                        "lines of some warps", "staging"};
 
+static int reduces_in_windows(const symm_kernel_row *row) {
+    return row->staged && coll_reduces(row->coll);
+}
+/* Two ranks load what they reduce where both sources are in windows and each part begins and ends
+ * at a multiple of 16. */
+static int is_pulled(const sample *s) {
+    uint64_t bad = s->call.count * s->call.esize % 16;
+    for (int r = 0; r < k.n; r++) bad |= s->staged[r] || s->src[r] % 16;
+    return k.n == 2 && !bad && reduces_in_windows(&symm_kernels[s->plan.kernel]);
+}
 /* Kernels without lines: between windows, where each destination is in one and the parts in it
  * begin at multiples of 16. */
 static int way_of_hop(const sample *s) {
     const uint64_t part = s->call.count * s->call.esize;
+    if (is_pulled(s)) return PULLED;
     int straight = coll_out(s->call.coll, k.n) == 1 || part % 16 == 0;
     for (int r = 0; r < k.n; r++)
         if (coll_out_at(s->call.coll, k.n, s->call.root == r))
@@ -24,6 +36,7 @@ static int varies(int kernel) {
 }
 /* Whether the tests should see it go so. */
 static int has_way(const symm_kernel_row *row, int way) {
+    if (way == PULLED) return reduces_in_windows(row) && !symm_coll_varies(&symm_colls[row->coll]);
     if (row->relay) return 1;
     if (symm_coll_varies(&symm_colls[row->coll]))
         return way == LINES || way == STAGED || (row->stages_dst && way != FEW_LINES);
@@ -38,6 +51,7 @@ static int way_of(const sample *s) {
     for (int r = 0; r < k.n; r++)
         alike &= !s->staged[r] && (s->dst[r] - first) % 16 == 0 &&
                  (s->src[r] - first - (unsigned)coll_send_part(s->call.coll, r) * part) % 16 == 0;
+    if (alike && k.n == 2 && coll_reduces(s->call.coll) && part <= EMU_AR_PULL_MOST) return PULLED;
     if (alike) return first % 16 ? STRAIGHT_OFF : STRAIGHT;
     return !s->plan.line_warps                         ? STAGED
            : s->plan.line_warps < s->plan.threads / 32 ? FEW_LINES
@@ -73,7 +87,7 @@ static void note_way(const sample *s, int *ways) {
 }
 
 /* Cases: enough to see every kernel go every way. */
-enum { USUAL = 300, USUAL_UNEVEN = 150, LONG = 100, LONG_UNEVEN = 200 };
+enum { USUAL = 400, USUAL_UNEVEN = 150, LONG = 100, LONG_UNEVEN = 200 };
 
 /* The calls that a seed draws, in the order that it draws. */
 static void run_case(uint64_t seed, int *seen, int (*ways)[WAYS]) {
@@ -263,10 +277,66 @@ static void a_rank_that_has_ended_may_leave(void) {
     }
 }
 
+/* ---- sources of a rank that has ended ---- */
+
+static int reused[RANKS]; /* it has written over the source of its last call */
+
+/* The source's bytes, unless the result lies there. */
+static uint64_t own_source_bytes(const sample *s, int r) {
+    const uint64_t in = buffer(s, 0, r), out = buffer(s, 1, r);
+    return s->src[r] < s->dst[r] + out && s->dst[r] < s->src[r] + in ? 0 : in;
+}
+static void reuse_when_ended(void *arg, uint64_t step) {
+    const sample *s = &k.call[k.calls - 1];
+    (void)arg, (void)step;
+    for (int r = 0; r < k.n; r++) {
+        if (reused[r] || !emu_ended(r)) continue;
+        memset(window(r) + s->src[r], 0x5a, own_source_bytes(s, r));
+        reused[r] = 1;
+    }
+}
+
+/* A program writes over a source as soon as its kernel has ended: nobody reads it any more. Of all
+ * that is drawn mostly what is loaded from peers. */
+static void a_source_is_the_programs_again(void) {
+    char why[256] = "", text[1024];
+    int pulled = 0;
+    symm_reduce_init();
+    k.uneven = 0;
+    for (unsigned i = 0; pulled < cases(40) && i < 20000; i++) {
+        const uint64_t seed = 14000 + first_seed() + i;
+        draw_calls(seed);
+        const sample *s = &k.call[k.calls - 1];
+        const int loads =
+            is_pulled(s) || (symm_kernels[s->plan.kernel].relay && way_of(s) == PULLED);
+        pulled += loads;
+        for (int c = 0; c < k.calls && (loads || i % 40 == 0); c++) model_call(&k.call[c]);
+        if (loads || i % 40 == 0) {
+            memset(reused, 0, sizeof reused);
+            emu_between(reuse_when_ended, NULL);
+            const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+            emu_between(NULL, NULL);
+            describe(text, sizeof text);
+            T_CHECKF(!r, "T_SEED=%llu: %s;%s", (unsigned long long)seed - 14000, why, text);
+            for (int p = 0; p < k.n; p++) {
+                const uint64_t bytes = own_source_bytes(s, p);
+                memset(modelled(p) + s->src[p], 0x5a, bytes);
+                memset(window(p) + s->src[p], 0x5a, bytes);
+            }
+            windows_are_as_modelled(seed - 14000);
+        }
+        end();
+    }
+    T_CHECKF(pulled >= cases(40), "%d calls loaded from peers", pulled);
+}
+
 /* ---- windows of a rank that has aborted ---- */
 
-/* One call of a direct kernel straight between windows, one warp on each rank. odd: bytes off a
- * multiple of 16. */
+static int
+    loads_only; /* draw_direct: an all_reduce of two ranks that is small enough to be loaded */
+
+/* One call of a direct kernel straight between windows, one warp on each rank; each kernel in turn.
+ * odd: bytes off a multiple of 16. */
 static void draw_direct(uint64_t seed, int n, unsigned odd) {
     k.random = seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < 8; i++) draw(2);
@@ -276,12 +346,15 @@ static void draw_direct(uint64_t seed, int n, unsigned odd) {
     for (int id = 0; id < SYMM_KERNEL_COUNT; id++)
         if (symm_kernels[id].staged && symm_kernels[id].stages_dst && varies(id) == k.uneven)
             direct[count++] = id;
-    const symm_kernel_row *row = &symm_kernels[direct[seed % (unsigned)count]]; /* each in turn */
+    const symm_kernel_row *row =
+        &symm_kernels[loads_only ? (int)SYMM_KERNEL_AR_DIRECT : direct[seed % (unsigned)count]];
     forced[row->coll] = (int16_t)(row - symm_kernels);
     sample *s = &k.call[0];
     memset(s, 0, sizeof *s);
     s->call = (symm_call){.coll = row->coll,
-                          .count = coll_parts(row->coll, n) > 1 ? 24 << 10 : 48 << 10,
+                          .count = loads_only                     ? EMU_AR_PULL_MOST
+                                   : coll_parts(row->coll, n) > 1 ? 24 << 10
+                                                                  : 48 << 10,
                           .type = symmUint8,
                           .esize = 1,
                           .op = SYMM_OP_SUM,
@@ -360,7 +433,7 @@ static void left_alone(int uneven) {
     k.uneven = uneven;
     for (int i = 0; i < cases(140); i++) {
         const uint64_t seed = 12000 + first_seed() + (unsigned)i;
-        const int n = 2 + i / 2 % 2; /* each kernel has both: there are 7, and 2 */
+        const int n = loads_only ? 2 : 2 + i / 2 % 2; /* each kernel has both: there are 7, and 2 */
         const uint64_t hold = i / 4 % 3 ? WAITING : 0;
         char why[256] = "";
         draw_direct(seed, n, 0);
@@ -381,6 +454,11 @@ static void left_alone(int uneven) {
 }
 static void an_aborted_ranks_windows_are_left_alone(void) {
     left_alone(0);
+}
+static void the_same_by_loads(void) {
+    loads_only = 1;
+    left_alone(0);
+    loads_only = 0;
 }
 static void the_same_with_counts_per_rank(void) {
     left_alone(1);
@@ -509,5 +587,6 @@ T_MAIN(T(every_kernel_in_any_order), T(long_messages_through_staging),
        T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
        T_TIMEOUT(an_abort_ends_those_with_counts_per_rank, 120), T(counts_that_differ_are_told),
        T(ranks_that_differ_all_leave), T(a_rank_that_has_ended_may_leave),
-       T(an_aborted_ranks_windows_are_left_alone), T(the_same_with_counts_per_rank),
+       T(a_source_is_the_programs_again), T(an_aborted_ranks_windows_are_left_alone),
+       T(the_same_by_loads), T(the_same_with_counts_per_rank),
        T(a_rank_that_has_left_is_not_begun_with), T(a_barrier_orders_what_was_stored_before_it))

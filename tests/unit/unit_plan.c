@@ -395,8 +395,12 @@ static void lines_are_sound(const symm_plan_env *env, const symm_call *call,
 static void grid_is_sound(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k,
                           const symm_plan *p) {
     const int few = (k->places || k->staged) && (env->nranks == 4 || env->nranks == 8),
-              whole = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS,
-              most = env->quarter ? SYMM_GPU_QUARTER(whole) : whole;
+              pair = k->cap == SYMM_CAP_LL && env->nranks == 2,
+              whole = pair  ? SYMM_GPU_THREADS_PAIR
+                      : few ? SYMM_GPU_THREADS_FEW
+                            : SYMM_GPU_THREADS,
+              quarter = pair ? SYMM_GPU_QUARTER_PAIR : SYMM_GPU_QUARTER(whole),
+              most = env->quarter ? quarter : whole;
     T_CHECK(p->ctas >= 1 && p->ctas <= SYMM_GPU_MAX_CTAS);
     T_CHECKF(p->ctas <= env->sms, "%s: %d CTAs on %d multiprocessors: they wait for each other",
              k->name, p->ctas, env->sms);

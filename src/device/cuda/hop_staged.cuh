@@ -222,11 +222,22 @@ template <int S, int T, int N, int OP> DEV void hop_staged(run &r, places &at) {
     arrive_and_wait(r);
 }
 
-template <int S, int T, int N> DEV void body_hop_staged(run &r, places &at) {
-    if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        hop_staged<S, T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
+/* What is reduced: by loads where there is one peer and the sources allow it. */
+template <int S, int T, int N, int OP> DEV void hop_reduce(run &r, places &at) {
+    const int near = N == 2 && part_bytes(r.a) <= hop_pull_most<S, T, OP>(),
+              way = near ? trade_sources<S>(r, at) : 0;
+    if (way < 0)
+        posts_begin(r, at, 0, 1);
+    else if (way)
+        hop_pull<S, T, OP>(r, at);
     else
-        hop_staged<S, T, N, ANY_OP>(r, at);
+        hop_staged<S, T, N, OP>(r, at);
+}
+template <int S, int T, int N> DEV void body_hop_reduce(run &r, places &at) {
+    if (HOT(T) && r.a->op == SYMM_OP_SUM)
+        hop_reduce<S, T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
+    else
+        hop_reduce<S, T, N, ANY_OP>(r, at);
 }
 template <int S, int N> DEV void body_hop_direct(run &r, places &at) {
     const int way = trade_targets<S>(r, at);

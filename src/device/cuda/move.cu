@@ -33,20 +33,22 @@
         close_kernel(r);                                            \
     }
 
-/* The same, the thread's first words loaded before anything is waited for. */
-#define KERNEL_FIRST(row, tag, load, ...)                                  \
-    extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1) \
-        symm_##row##_##tag(const __grid_constant__ symm_args a) {          \
-        enter(a);                                                          \
-        const auto first = load(a);                                        \
-        run r = open_kernel(a);                                            \
-        if (is_data())                                                     \
-            __VA_ARGS__(r, first);                                         \
-        else                                                               \
-            say_signature(r);                                              \
-        close_kernel(r);                                                   \
+/* The same, the thread's first words loaded before anything is waited for; for two ranks with
+ * registers for SYMM_GPU_QUARTER_PAIR threads in a quarter. */
+#define KERNEL_FIRST(row, tag, N, load, ...)                                           \
+    extern "C" __global__ void __launch_bounds__(LL_THREADS(N) + 32, (N) == 2 ? 2 : 1) \
+        symm_##row##_##tag(const __grid_constant__ symm_args a) {                      \
+        enter(a);                                                                      \
+        const auto first = load(a);                                                    \
+        run r = open_kernel(a);                                                        \
+        if (is_data())                                                                 \
+            __VA_ARGS__(r, first);                                                     \
+        else                                                                           \
+            say_signature(r);                                                          \
+        close_kernel(r);                                                               \
     }
-#define KERNEL_LL(row, tag, ...) KERNEL_FIRST(row, tag, load_first, __VA_ARGS__)
+#define LL_THREADS(N)          ((N) == 2 ? SYMM_GPU_THREADS_PAIR : SYMM_GPU_THREADS)
+#define KERNEL_LL(row, N, ...) KERNEL_FIRST(row, n##N, N, load_first, __VA_ARGS__)
 /* Nothing is reduced: the type does not matter. */
 #define FIRST_PARTS(S, N) load_first_parts<S, N>
 #define HOP_LL(S, N)      body_hop_ll<S, symmUint8, N>
@@ -68,13 +70,13 @@
 /* What plan_gpu.c keeps to. */
 #define THREADS(N) ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
 #define RANKS(N)                                                     \
-    KERNEL_LL(all_gather_ll, n##N, body_ag_ll<N>)                    \
+    KERNEL_LL(all_gather_ll, N, body_ag_ll<N>)                       \
     KERNEL(all_gather_push_ll128, n##N, THREADS(N), body_ag_push<N>) \
     KERNEL_POSTS(all_gather_direct, n##N, THREADS(N), body_ag_direct<N>)
 
 /* Shapes whose data crosses once (shape.cuh). */
-#define HOPS(row, S, N)                                             \
-    KERNEL_FIRST(row##_ll, n##N, (FIRST_PARTS(S, N)), HOP_LL(S, N)) \
+#define HOPS(row, S, N)                                                \
+    KERNEL_FIRST(row##_ll, n##N, N, (FIRST_PARTS(S, N)), HOP_LL(S, N)) \
     KERNEL(row##_push_ll128, n##N, THREADS(N), HOP_LINES(S, N))
 #define SHAPES(N)                                                                 \
     HOPS(alltoall, ALLTOALL, N)                                                   \

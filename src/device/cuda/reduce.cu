@@ -9,9 +9,10 @@
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d)  PASTE_(a, b, c, d)
 
-/* The same, the thread's first words loaded before anything is waited for. */
-#define KERNEL_FIRST(row, tag, load, ...)                                               \
-    extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)              \
+/* The same, the thread's first words loaded before anything is waited for; for two ranks with
+ * registers for SYMM_GPU_QUARTER_PAIR threads in a quarter. */
+#define KERNEL_FIRST(row, tag, N, load, ...)                                            \
+    extern "C" __global__ void __launch_bounds__(LL_THREADS(N) + 32, (N) == 2 ? 2 : 1)  \
         PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
         enter(a);                                                                       \
         const auto first = load(a);                                                     \
@@ -22,7 +23,8 @@
             say_signature(r);                                                           \
         close_kernel(r);                                                                \
     }
-#define KERNEL_LL(row, tag, ...) KERNEL_FIRST(row, tag, load_first, __VA_ARGS__)
+#define LL_THREADS(N)          ((N) == 2 ? SYMM_GPU_THREADS_PAIR : SYMM_GPU_THREADS)
+#define KERNEL_LL(row, N, ...) KERNEL_FIRST(row, n##N, N, load_first, __VA_ARGS__)
 /* bounds: data warps and the one for signatures. */
 #define KERNEL(row, tag, threads, ...)                                                  \
     extern "C" __global__ void __launch_bounds__((threads) + 32, 1)                     \
@@ -62,20 +64,20 @@
 #define TWO_HOPS(N) (elem<SYMM_T>::BYTES == 1 && (N) == 4 ? 0 : LINES(N))
 #define THREADS(N)  ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
 #define RANKS(N)                                                                        \
-    KERNEL_LL(all_reduce_ll, n##N, body_ar_ll<SYMM_T, N>)                               \
+    KERNEL_LL(all_reduce_ll, N, body_ar_ll<SYMM_T, N>)                                  \
     KERNEL(all_reduce_push_ll128, n##N, THREADS(N), body_ar_push<SYMM_T, LINES(N)>)     \
     KERNEL(all_reduce_2shot_ll128, n##N, THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>) \
     KERNEL_POSTS(all_reduce_direct, n##N, THREADS(N), body_ar_direct<SYMM_T, LINES(N)>)
 #define FIRST_PARTS(S, N) load_first_parts<S, N>
 /* Shapes whose data crosses once (shape.cuh). */
-#define HOPS(row, S, N)                                                          \
-    KERNEL_FIRST(row##_ll, n##N, (FIRST_PARTS(S, N)), body_hop_ll<S, SYMM_T, N>) \
+#define HOPS(row, S, N)                                                             \
+    KERNEL_FIRST(row##_ll, n##N, N, (FIRST_PARTS(S, N)), body_hop_ll<S, SYMM_T, N>) \
     KERNEL(row##_push_ll128, n##N, THREADS(N), body_hop_lines<S, SYMM_T, LINES(N)>)
 #define SHAPES(N)                                                   \
     HOPS(reduce_scatter, REDUCE_SCATTER, N)                         \
     HOPS(reduce, REDUCE, N)                                         \
     KERNEL_POSTS(reduce_scatter_staged, n##N, THREADS(N),           \
-                 body_hop_staged<REDUCE_SCATTER, SYMM_T, LINES(N)>) \
+                 body_hop_reduce<REDUCE_SCATTER, SYMM_T, LINES(N)>) \
     KERNEL_POSTS(reduce_2hop_direct, n##N, THREADS(N), body_reduce_large<SYMM_T, TWO_HOPS(N)>)
 
 RANKS(2)

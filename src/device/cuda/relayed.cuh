@@ -19,7 +19,7 @@
 #ifndef SYMM_CUDA_RELAYED_CUH_
 #define SYMM_CUDA_RELAYED_CUH_
 
-#include "staged.cuh"
+#include "pull.cuh"
 
 enum { PHASE_PARTS, PHASE_RESULTS, PHASES };
 
@@ -241,6 +241,13 @@ template <int T, int N> DEV void ar_elsewhere(run &r, places &at) {
     else if (!posts_begin(r, at, 0, 0) && has_lines(r.a))
         ar_twoshot<T, N == 8 ? 0 : N, ANY_OP>(r);
 }
+/* Between windows: by loads where there is one peer and the message is not very large. */
+template <int T, int N, int OP> DEV void ar_windows(run &r, places &at) {
+    if (N == 2 && r.a->count * r.a->esize <= AR_PULL_MOST)
+        ar_pull<T, OP>(r, at);
+    else
+        ar_staged<T, N, OP>(r, at);
+}
 template <int T, int N> DEV void body_ar_direct(run &r, places &at) {
     const int way = trade_places(r, at, 0, r.a->esize);
     if (way < 0)
@@ -248,9 +255,9 @@ template <int T, int N> DEV void body_ar_direct(run &r, places &at) {
     else if (!way)
         ar_elsewhere<T, N>(r, at);
     else if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        ar_staged<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
+        ar_windows<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
     else
-        ar_staged<T, N, ANY_OP>(r, at);
+        ar_windows<T, N, ANY_OP>(r, at);
 }
 
 #endif

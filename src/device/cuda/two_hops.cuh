@@ -169,7 +169,7 @@ template <int N> DEV void body_broadcast(run &r, places &at) {
 }
 template <int T, int N, int OP> DEV void reduce_large(run &r, places &at) {
     if (N == 2 || r.a->nranks <= 2) {
-        hop_staged<REDUCE, T, N, OP>(r, at);
+        hop_reduce<REDUCE, T, N, OP>(r, at);
         return;
     }
     const int way = N == 2 ? 0 : trade_second<REDUCE>(r, at);

@@ -81,8 +81,10 @@ static int most_ctas(const symm_plan_env *env, const symm_plan_row *row) {
 
 /* Warps that a CTA may have to move data. */
 static int most_warps(const symm_plan_env *env, const symm_kernel_row *k) {
+    const int pair = k->cap == SYMM_CAP_LL && env->nranks == 2;
     const int few = (k->places || k->staged) && (env->nranks == 4 || env->nranks == 8),
               threads = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
+    if (pair) return (env->quarter ? SYMM_GPU_QUARTER_PAIR : SYMM_GPU_THREADS_PAIR) / 32;
     return (env->quarter ? SYMM_GPU_QUARTER(threads) : threads) / 32;
 }
 
@@ -223,8 +225,9 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
 
 /* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
  * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per
- * rank (uneven.cuh). 6: messages have rings. 7: a rank has no staging for itself. */
-enum { PROTOCOL = 7 };
+ * rank (uneven.cuh). 6: messages have rings. 7: a rank has no staging for itself. 8: two ranks load
+ * what they reduce from each other's windows (pull.cuh). */
+enum { PROTOCOL = 8 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
  * communicator. */
