@@ -9,7 +9,7 @@ build=${BUILD:-build} cc=${CC:-gcc}
 lib=$PWD/$build/lib/nccl/libnccl.so.2 run=$build/bin/symm-run
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 export SYMM_BACKEND=host OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
-unset SYMM_NCCL SYMM_NCCL_LIB SYMM_NCCL_VERSION
+unset SYMM_NCCL SYMM_NCCL_FORWARD SYMM_NCCL_LIB SYMM_NCCL_VERSION
 shown() { cat "$dir/err" 2>/dev/null; }
 [ -e "$lib" ] || { t_fail "the library is built" "$lib is not there"; t_done; }
 
@@ -278,6 +278,15 @@ if [ -e "$real" ]; then
         grep -c "communicator 0x[0-9a-f]* ends: forwarded, as SYMM_NCCL=forward: $made")"
     t_equal "and at exit" 1 "$(shown |
         grep -c "1 communicators, 1 of .*; native: no calls; forwarded: $made")"
+    says "a client in Python, with a real NCCL beside its communicators" "2 ranks" \
+        env SYMM_NCCL_FORWARD=op SYMM_NCCL_LIB="$real" SYMM_DEBUG=INFO \
+        python3 tests/check/nccl_client.py "$lib" 2
+    t_equal "a line for each communicator, with what is beside it" 2 \
+        "$(shown | grep -c "calls that symm does not serve go to $real, as SYMM_NCCL_FORWARD=op$")"
+    counts="native: ${made%?}; forwarded: no calls"
+    t_equal "counts of both when one ends" 2 "$(shown | grep -c "0x[0-9a-f]* ends: $counts$")"
+    t_equal "and at exit, with both" 1 "$(shown |
+        grep -c "1 communicators, all native, 1 with a real NCCL beside them; .*; $counts$")"
 else
     t_skip "a client in Python, forwarded to a real NCCL" "$real is not built"
 fi
