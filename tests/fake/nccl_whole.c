@@ -1,8 +1,8 @@
 /* nccl_whole.c - a whole NCCL, as the drop-in finds it: communicators of ranks that are threads or
  * processes of one machine, over host memory. libnccl-real.so is made of it, and with -DOLD
  * libnccl-real-old.so, which lacks some calls. As in NCCL a group runs its calls at its end, and
- * none if one was refused. Streams are not looked at. Each rank uses a communicator from one thread
- * at a time; what ranks share are atomics.
+ * none if one was refused. Streams are not looked at (nccl_real_stream: the last one). Each rank
+ * uses a communicator from one thread at a time; what ranks share are atomics.
  *
  * A test steers it: nccl_real_fail makes calls of that name fail (or creation, by other words),
  * nccl_real_live counts what is not destroyed, nccl_real_calls what was called, nccl_real_failed
@@ -50,12 +50,14 @@ struct ncclComm {
 static char failing[64];
 static int failing_rank;
 static _Atomic int live, called, failed;
+static void *_Atomic last_stream; /* of a collective */
 static _Thread_local char text[160];
 
 EXPORT void nccl_real_fail(const char *name, int rank);
 EXPORT int nccl_real_live(void);
 EXPORT int nccl_real_calls(void);
 EXPORT int nccl_real_failed(void);
+EXPORT void *nccl_real_stream(void);
 void nccl_real_fail(const char *name, int rank) {
     snprintf(failing, sizeof failing, "%s", name);
     failing_rank = rank;
@@ -69,6 +71,10 @@ int nccl_real_calls(void) {
 
 int nccl_real_failed(void) {
     return failed;
+}
+
+void *nccl_real_stream(void) {
+    return last_stream;
 }
 
 static ncclResult_t fails(const char *name, int rank) {
@@ -429,7 +435,8 @@ static int unknown(int type, int op) {
         MINE(name);                                                     \
         if (unknown((int)type, 0)) return refused(ncclInvalidArgument); \
         const size_t b = bytes_of(count, type), n = (size_t)comm->n;    \
-        (void)stream, (void)n;                                          \
+        (void)n;                                                        \
+        last_stream = (void *)stream;                                   \
         job j = {.comm = comm, __VA_ARGS__};                            \
         if (unknown(0, j.op)) return refused(ncclInvalidArgument);      \
         return run(&j);                                                 \
@@ -542,7 +549,8 @@ ncclResult_t ncclPutSignal(const void *local, size_t count, ncclDataType_t type,
                            ncclWindow_t win, size_t offset, int sig, int ctx, unsigned flags,
                            ncclComm_t comm, cudaStream_t stream) {
     MINE(ncclPutSignal);
-    (void)peer, (void)sig, (void)ctx, (void)flags, (void)stream;
+    (void)stream;
+    if (peer || sig != 3 || ctx != 4 || flags != 5) return refused(ncclInvalidArgument);
     memcpy((char *)win + offset, local, bytes_of(count, type));
     return ncclSuccess;
 }

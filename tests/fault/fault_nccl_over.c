@@ -163,6 +163,7 @@ static void one_process(int rank, int n, void *arg) {
     T_EQ(comm != NULL, !p->code[rank]);
     if (!comm) return all_gone();
     T_EQ(nccl_comm_forwarded(comm) != NULL, p->far);
+    T_EQ(ask_real("nccl_real_live"), 1);
     if (p->far) snprintf(p->why[rank], sizeof p->why[rank], "%s", ((nccl_comm *)comm)->why);
     if (!p->far) works(comm, rank, n);
     N_OK(ncclCommDestroy(comm));
@@ -400,6 +401,56 @@ static void fails_behind_the_call(void) {
     await_threads();
 }
 
+/* What is beside it waits for the end that the program makes. */
+static void symms_part_fails_behind_the_call(void) {
+    T_EXPECT_WARNINGS();
+    T_EXPECT_FDS();
+    ncclUniqueId id;
+    ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
+    int x = 1;
+    config.blocking = 0;
+    use_over("libnccl-real.so");
+    T_EQ(symm_fail_arm("comm_ctl:error"), 0);
+    N_OK(ncclGetUniqueId(&id));
+    for (int r = 0; r < 2; r++)
+        N_ERR(ncclCommInitRankConfig(&all[r], 2, id, r, &config), ncclInProgress);
+    for (int r = 0; r < 2; r++) T_EQ(await(all[r]), ncclSystemError);
+    symm_fail_arm("");
+    T_EQ(ask_real("nccl_real_live"), 2);
+    N_ERR(ncclAllReduce(&x, &x, 1, TYPE, ncclSum, all[0], NULL), ncclSystemError);
+    make_fail("ncclCommDestroy", -1); /* it is aborted */
+    for (int r = 0; r < 2; r++) N_OK(ncclCommDestroy(all[r]));
+    make_fail("", -1);
+    await_threads();
+}
+
+/* A child alone has failed then. */
+static void fails_behind_a_split(void) {
+    T_EXPECT_WARNINGS();
+    ncclUniqueId id;
+    ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
+    ncclComm_t child[2];
+    int x[2] = {1, 1};
+    config.blocking = 0;
+    use_over("libnccl-real.so");
+    N_OK(ncclGetUniqueId(&id));
+    for (int r = 0; r < 2; r++)
+        N_ERR(ncclCommInitRankConfig(&all[r], 2, id, r, &config), ncclInProgress);
+    for (int r = 0; r < 2; r++) T_EQ(await(all[r]), ncclSuccess);
+    make_fail("late", 0);
+    for (int r = 0; r < 2; r++) N_ERR(ncclCommSplit(all[r], 7, r, &child[r], NULL), ncclInProgress);
+    for (int r = 0; r < 2; r++) T_EQ(await(child[r]), ncclInvalidUsage);
+    make_fail("", -1);
+    T_EQ(ask_real("nccl_real_live"), 2);
+    for (int r = 0; r < 2; r++) N_OK(ncclCommAbort(child[r]));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < 2; r++) N_OK(ncclAllReduce(&x[r], &x[r], 1, TYPE, ncclSum, all[r], NULL));
+    N_OK(ncclGroupEnd());
+    T_EQ(x[1], 2);
+    for (int r = 0; r < 2; r++) N_OK(ncclCommDestroy(all[r]));
+    await_threads();
+}
+
 /* What has failed is aborted, and gets no more calls; an error of the real NCCL is one of both. */
 static void errors_of_either(void) {
     T_EXPECT_WARNINGS();
@@ -466,5 +517,5 @@ T_MAIN(T(made_and_ended_in_every_way), T(all_of_a_process), T(children_are_as_th
        T(ranks_that_are_processes), T(ranks_that_differ), T(a_rank_without_a_real_one),
        T(ranks_on_two_hosts), T(a_new_rank_that_differs), T(a_real_one_that_fails),
        T(all_of_a_process_that_fails), T(symms_part_that_fails), T(made_behind_the_call),
-       T(fails_behind_the_call), T(errors_of_either), T(a_shrink_that_aborts),
-       T(a_shrink_that_aborts_an_older_one))
+       T(fails_behind_the_call), T(fails_behind_a_split), T(symms_part_fails_behind_the_call),
+       T(errors_of_either), T(a_shrink_that_aborts), T(a_shrink_that_aborts_an_older_one))

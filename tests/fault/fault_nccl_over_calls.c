@@ -6,6 +6,23 @@
 
 #include "nccl_over_kit.h"
 
+/* Where the caller wants it. */
+static void streams(void) {
+    static char mark; /* no stream: the stand-in only keeps the address */
+    const cudaStream_t stream = (cudaStream_t)(void *)&mark;
+    int x = 3;
+    void *(*last)(void) = NULL;
+    ncclComm_t comm;
+    use_over("libnccl-real.so");
+    *(void **)(void *)&last = dlsym(real_lib, "nccl_real_stream");
+    N_OK(ncclCommInitAll(&comm, 1, NULL));
+    N_OK(ncclAllReduce(&x, &x, 1, TYPE, ncclSum, comm, stream));
+    T_CHECK(last() == stream);
+    N_OK(ncclBroadcast(&x, &x, 1, TYPE, 0, comm, NULL));
+    T_CHECK(last() == NULL);
+    N_OK(ncclCommDestroy(comm));
+}
+
 /* Without a real NCCL beside it they are refused, as ever. */
 static void never(void) {
     T_EXPECT_WARNINGS();
@@ -174,7 +191,7 @@ static void windows(void) {
         if (k) N_OK(ncclGroupStart());
         N_OK(ncclCommWindowRegister(comm, x, bytes, &win, 0));
         if (k) N_OK(ncclGroupEnd());
-        N_OK(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 0, 0, 0, comm, NULL));
+        N_OK(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 3, 4, 5, comm, NULL));
         T_EQ(x[2], 7);
         x[2] = 0;
         N_OK(ncclGetLsaMultimemDevicePointer(win, 4, &ptr));
@@ -186,11 +203,11 @@ static void windows(void) {
         N_OK(k ? ncclCommDeregister(comm, win) : ncclCommWindowDeregister(comm, win));
         T_EQ(ask_real("nccl_real_failed"), k + 1);
         make_fail("", -1);
-        N_ERR(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 0, 0, 0, comm, NULL), ncclInvalidUsage);
+        N_ERR(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 3, 4, 5, comm, NULL), ncclInvalidUsage);
     }
     make_fail("ncclCommWindowRegister", -1);
     N_OK(ncclCommWindowRegister(comm, x, bytes, &win, 0));
-    N_REFUSED(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 0, 0, 0, comm, NULL), ncclInvalidUsage,
+    N_REFUSED(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 3, 4, 5, comm, NULL), ncclInvalidUsage,
               "the real NCCL did not take it");
     N_ERR(ncclGetLsaMultimemDevicePointer(win, 4, &ptr), ncclInvalidUsage);
     N_OK(ncclCommWindowDeregister(comm, win));
@@ -246,5 +263,5 @@ static void other_calls(void) {
     all_gone();
 }
 
-T_MAIN(T(never), T(collectives), T(groups_of_both), T(reductions), T(windows), T(configs_of_calls),
-       T(other_calls))
+T_MAIN(T(never), T(streams), T(collectives), T(groups_of_both), T(reductions), T(windows),
+       T(configs_of_calls), T(other_calls))
