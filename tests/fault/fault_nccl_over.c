@@ -384,6 +384,39 @@ static void made_behind_the_call(void) {
     }
 }
 
+/* The old ranks as their communicator was made, the new one as it asks. */
+static void one_grown_behind(int rank, int n, void *arg) {
+    plan *p = arg;
+    ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
+    ncclComm_t comm = NULL, parent = NULL;
+    const int last = rank == n - 1;
+    config.blocking = 0;
+    if (!rank) {
+        N_OK(ncclGetUniqueId(&p->id));
+        N_OK(ncclGetUniqueId(&p->more));
+        p->made = 1;
+    }
+    while (!p->made) usleep(1000);
+    if (!last) {
+        N_ERR(ncclCommInitRankConfig(&parent, n - 1, p->id, rank, &config), ncclInProgress);
+        T_EQ(await(parent), ncclSuccess);
+    }
+    N_ERR(ncclCommGrow(parent, n, last || !rank ? &p->more : NULL, last ? rank : -1, &comm,
+                       last ? &config : NULL),
+          ncclInProgress);
+    T_EQ(await(comm), ncclSuccess);
+    works(comm, rank, n);
+    together(p, n);
+    N_OK(ncclCommDestroy(comm));
+    if (parent) N_OK(ncclCommDestroy(parent));
+}
+
+static void grown_behind_the_call(void) {
+    use_over("libnccl-real.so");
+    T_THREADS(RANKS, one_grown_behind, new_plan());
+    await_threads();
+}
+
 static void fails_behind_the_call(void) {
     T_EXPECT_WARNINGS();
     ncclUniqueId id;
@@ -517,5 +550,6 @@ T_MAIN(T(made_and_ended_in_every_way), T(all_of_a_process), T(children_are_as_th
        T(ranks_that_are_processes), T(ranks_that_differ), T(a_rank_without_a_real_one),
        T(ranks_on_two_hosts), T(a_new_rank_that_differs), T(a_real_one_that_fails),
        T(all_of_a_process_that_fails), T(symms_part_that_fails), T(made_behind_the_call),
-       T(fails_behind_the_call), T(fails_behind_a_split), T(symms_part_fails_behind_the_call),
-       T(errors_of_either), T(a_shrink_that_aborts), T(a_shrink_that_aborts_an_older_one))
+       T(grown_behind_the_call), T(fails_behind_the_call), T(fails_behind_a_split),
+       T(symms_part_fails_behind_the_call), T(errors_of_either), T(a_shrink_that_aborts),
+       T(a_shrink_that_aborts_an_older_one))
