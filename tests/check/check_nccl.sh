@@ -287,6 +287,25 @@ if [ -e "$real" ]; then
     t_equal "counts of both when one ends" 2 "$(shown | grep -c "0x[0-9a-f]* ends: $counts$")"
     t_equal "and at exit, with both" 1 "$(shown |
         grep -c "1 communicators, all native, 1 with a real NCCL beside them; .*; $counts$")"
+    # A type that symm does not have, in two sizes; a call that it does not serve.
+    SYMM_NCCL_FORWARD=op SYMM_NCCL_LIB="$real" SYMM_DEBUG=INFO python3 - "$lib" 2>"$dir/err" <<'PY'
+import ctypes
+import sys
+nccl = ctypes.CDLL(sys.argv[1])
+comm = ctypes.c_void_p()
+x = (ctypes.c_int * 4)(1, 2, 3, 4)
+assert not nccl.ncclCommInitAll(ctypes.byref(comm), 1, None)
+for count in 4, 4, 1:
+    assert not nccl.ncclAllReduce(x, x, ctypes.c_size_t(count), 12, 0, comm, None)
+for _ in range(2):
+    assert not nccl.ncclCommSuspend(comm, 7)
+assert not nccl.ncclCommDestroy(comm)
+PY
+    t_equal "a line for each shape that goes there, and for each call without one" "2 1" \
+        "$(shown | grep -c 'ncclAllReduce of .* type 12, .*: by the real NCCL, .* such type$') \
+$(shown | grep -c 'ncclCommSuspend: by the real NCCL, as symm does not serve it$')"
+    t_equal "they are counted apart" 1 \
+        "$(shown | grep -c 'ends: native: no calls; forwarded: ncclAllReduce 3, others 2$')"
 else
     t_skip "a client in Python, forwarded to a real NCCL" "$real is not built"
 fi

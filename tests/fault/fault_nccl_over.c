@@ -3,6 +3,7 @@
  * differ. Ranks are processes, threads, or one thread. No lock. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 
 #include "base/fail.h"
 #include "base/stats.h"
@@ -546,10 +547,48 @@ static void a_shrink_that_aborts_an_older_one(void) {
     shrink_all("libnccl-real-old.so", "ncclCommAbort");
 }
 
+/* It leaves only symm's part to die: the stand-in cannot clean up behind the dead. */
+static void die(ncclComm_t comm) {
+    ncclResult_t (*gone)(ncclComm_t comm) = NULL;
+    *(void **)(void *)&gone = dlsym(real_lib, "ncclCommAbort");
+    N_OK(gone(shadow(comm)));
+    kill(getpid(), SIGKILL);
+}
+
+static void one_survivor(int rank, int n, void *arg) {
+    plan *p = arg;
+    ncclComm_t comm = NULL, child = NULL;
+    ncclResult_t now = ncclSuccess;
+    int x = 1, dead = n - 1;
+    use_over("libnccl-real.so");
+    N_OK(first(p, BY_RANK, rank, n, &comm));
+    works(comm, rank, n);
+    together(p, n);
+    if (rank == dead) die(comm);
+    for (int i = 0; i < 5000 && !now; i++) {
+        usleep(1000);
+        N_OK(ncclCommGetAsyncError(comm, &now));
+    }
+    T_EQ(now, ncclRemoteError);
+    N_ERR(ncclAllReduce(&x, &x, 1, TYPE, ncclSum, comm, NULL), ncclRemoteError);
+    N_OK(ncclCommShrink(comm, &dead, 1, &child, NULL, NCCL_SHRINK_ABORT));
+    works(child, rank, n - 1);
+    N_OK(ncclCommDestroy(child));
+    make_fail("ncclCommDestroy", -1); /* it is aborted */
+    N_OK(ncclCommDestroy(comm));
+    all_gone();
+}
+
+/* No call goes to the real NCCL then, where it would wait for the dead; a shrink goes on. */
+static void a_rank_that_dies(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(RANKS, RANKS - 1, one_survivor, new_plan());
+}
+
 T_MAIN(T(made_and_ended_in_every_way), T(all_of_a_process), T(children_are_as_their_parents),
        T(ranks_that_are_processes), T(ranks_that_differ), T(a_rank_without_a_real_one),
        T(ranks_on_two_hosts), T(a_new_rank_that_differs), T(a_real_one_that_fails),
        T(all_of_a_process_that_fails), T(symms_part_that_fails), T(made_behind_the_call),
        T(grown_behind_the_call), T(fails_behind_the_call), T(fails_behind_a_split),
-       T(symms_part_fails_behind_the_call), T(errors_of_either), T(a_shrink_that_aborts),
-       T(a_shrink_that_aborts_an_older_one))
+       T(symms_part_fails_behind_the_call), T(errors_of_either), T(a_rank_that_dies),
+       T(a_shrink_that_aborts), T(a_shrink_that_aborts_an_older_one))
