@@ -306,6 +306,16 @@ PY
 $(shown | grep -c 'ncclCommSuspend: by the real NCCL, as symm does not serve it$')"
     t_equal "they are counted apart" 1 \
         "$(shown | grep -c 'ends: native: no calls; forwarded: ncclAllReduce 3, others 2$')"
+    if [ -e "$build/test/mp_nccl" ]; then
+        SYMM_NCCL_FORWARD=op SYMM_NCCL_LIB="$real" SYMM_NCCL_VERSION=22809 \
+            timeout $((120 * ${T_SLOW:-1})) sh -c '. scripts/mpi.sh; launch "$@"' - 2 \
+            "$build/test/mp_nccl" >"$dir/out" 2>"$dir/err"
+        t_equal "programs of others see no difference, on 2 ranks" \
+            "$("$build/test/mp_nccl" -l | wc -l) 0" \
+            "$(grep -c '^ok ' "$dir/out") $(grep -c '^not ok' "$dir/out")"
+    else
+        t_skip "programs of others see no difference" "needs mpi"
+    fi
 else
     t_skip "a client in Python, forwarded to a real NCCL" "$real is not built"
 fi
