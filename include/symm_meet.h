@@ -48,6 +48,23 @@ typedef struct {
 SYMM_API symmResult_t symmCommInitRankMeet(symmComm_t *comm, int nranks, symmUniqueId_t id,
                                            int rank, const symmConfig_t *config,
                                            const symmMeet_t *meet);
+/* As symmCommSplit, symmCommShrink and symmCommGrow, with meet->settle in between: the ranks of the
+ * new communicator settle. A rank without a color does not. With SYMM_SHRINK_FAILED settle may be
+ * called again, of fewer ranks.
+ * Requires: all ranks of the new communicator make this call.
+ * Errors: as those calls, and what settle returns; an error of settle leaves the old one usable. */
+SYMM_API symmResult_t symmCommSplitMeet(symmComm_t comm, int color, int key, symmComm_t *newcomm,
+                                        const symmConfig_t *config, const symmMeet_t *meet);
+SYMM_API symmResult_t symmCommShrinkMeet(symmComm_t comm, const int *excludeRanks, int nExclude,
+                                         symmComm_t *newcomm, const symmConfig_t *config, int flags,
+                                         const symmMeet_t *meet);
+SYMM_API symmResult_t symmCommGrowMeet(symmComm_t comm, int nranks, const symmUniqueId_t *id,
+                                       int rank, symmComm_t *newcomm, const symmConfig_t *config,
+                                       const symmMeet_t *meet);
+/* As symmCommInitAll; meets[i] is rank i's, whose settle is called on a thread of its own. If the
+ * ranks do without a communicator, all comms are NULL. */
+SYMM_API symmResult_t symmCommInitAllMeet(symmComm_t *comms, int n, const int *devices,
+                                          const symmMeet_t *meets);
 /* Inside settle: every rank contributes `bytes` from send; recv gets nranks * bytes.
  * Order: collective. Errors: symmTimeout, symmRemoteError: a rank did not come, or left; no
  * exchange follows. */

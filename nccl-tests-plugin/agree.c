@@ -1,7 +1,7 @@
-/* agree.c - the mode of a communicator, which its ranks agree on when it is made: native, or
- * forwarded to a real NCCL for a reason that all of them know. Runs on the thread that makes the
- * communicator; the real NCCL's part on a thread of its own (enter.c). Lock: comm.c's, over whether
- * the program still has the record. */
+/* agree.c - the mode of a communicator, which its ranks agree on when it is made: native, with a
+ * shadow or without, or forwarded to a real NCCL for a reason that all of them know. Runs on the
+ * thread that makes the communicator; the real NCCL's part on a thread of its own (enter.c). Lock:
+ * comm.c's, over whether the program still has the record. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,7 @@ struct nccl_making {
     int behind;        /* it may */
     nccl_comm *record; /* NULL: the program has ended it. Under comm.c's lock */
     int mode;
+    int over;         /* native: a shadow is made beside it */
     ncclResult_t bad; /* this rank cannot go on; why: text */
     char text[TEXT];
     nccl_kept *config;
@@ -24,7 +25,7 @@ struct nccl_making {
 /* What the ranks tell each other, in every exchange. */
 typedef struct {
     int32_t mode, code; /* code: an error, whose text follows */
-    int32_t done, pad;  /* the real NCCL has made its communicator */
+    int32_t done, over; /* done: the real NCCL has made its communicator */
     ncclUniqueId id;    /* of the real NCCL, from rank 0 */
     char text[TEXT];
 } word;
@@ -39,6 +40,10 @@ typedef struct {
 static const char *mode_name(int mode) {
     static const char *const names[] = {"auto", "native", "forward"};
     return (unsigned)mode < 3 ? names[mode] : "something else";
+}
+
+static const char *over_name(int over) {
+    return over ? "op" : "never";
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
@@ -137,25 +142,49 @@ static symmResult_t await_all(talk *t, nccl_entry *e, const char *why) {
     }
 }
 
-/* The program's record, unless it has ended it: then nobody has the communicator. */
+/* The program has ended the record meanwhile, and nobody has the real NCCL's communicator (NULL:
+ * that has ended too). */
+static symmResult_t nobody_has(talk *t, ncclComm_t real) {
+    snprintf(t->verdict->text, sizeof t->verdict->text,
+             "rank %d ended the communicator while it was made", t->at->rank);
+    NCCL_INSIDE_REAL;
+    if (real) symm_nccl_real_calls()->ncclCommAbort(real);
+    return symmAborted;
+}
+
+/* The program's record, unless it has ended it. */
 static symmResult_t install(talk *t, ncclComm_t real, const char *why) {
     symm_nccl_lock();
     nccl_comm *c = t->m->record;
-    if (c) symm_nccl_forward_tell(c, real, why);
-    const int taken = c && symm_nccl_forward_take(c, real, why);
+    if (c && real) symm_nccl_forward_tell(c, real, why);
+    const int taken = c && real && symm_nccl_forward_take(c, real, why);
     symm_nccl_unlock();
     if (taken) {
         t->verdict->elsewhere = 1;
         return symmSuccess;
     }
-    snprintf(t->verdict->text, sizeof t->verdict->text,
-             "rank %d ended the communicator while it was made", t->at->rank);
-    NCCL_INSIDE_REAL;
-    symm_nccl_real_calls()->ncclCommAbort(real);
-    return symmAborted;
+    return nobody_has(t, real);
 }
 
-static symmResult_t enter_real(talk *t, const char *why) {
+/* symm's creation goes on, beside it. */
+static symmResult_t stand_beside(talk *t, ncclComm_t real, const char *why) {
+    symm_nccl_lock();
+    const nccl_comm *c = t->m->record;
+    if (c) symm_nccl_shadow_set(c, real);
+    symm_nccl_unlock();
+    if (c) {
+        symm_nccl_say(symmLogInfo,
+                      "drop-in: communicator %p: calls that symm does not serve go to "
+                      "%s, as %s",
+                      (const void *)c, symm_nccl_real_path(), why);
+        return symmSuccess;
+    }
+    return nobody_has(t, real);
+}
+
+typedef symmResult_t (*use)(talk *t, ncclComm_t real, const char *why);
+
+static symmResult_t enter_real(talk *t, const char *why, use use_it) {
     nccl_entry *e = NULL;
     ncclComm_t real;
     const nccl_entering how = {t->at->nranks, t->at->rank, t->at->device, t->all[0].id,
@@ -165,16 +194,32 @@ static symmResult_t enter_real(talk *t, const char *why) {
     symmResult_t r = e ? await_all(t, e, why) : exchange(t, why);
     if (!e) return r ? r : symmSystemError;
     real = symm_nccl_entry_end(e, r == symmSuccess);
-    return r ? r : install(t, real, why);
+    return r ? r : use_it(t, real, why);
 }
 
-static symmResult_t forward(talk *t, const char *why) {
+static symmResult_t make_real(talk *t, const char *why, use use_it) {
     find_real(t);
     const symmResult_t r = exchange(t, why);
-    return r ? r : enter_real(t, why);
+    return r ? r : enter_real(t, why, use_it);
+}
+
+/* symm's part cannot be: then the shadow, which is made already, serves all of it. */
+static symmResult_t forward(talk *t, const char *why) {
+    if (!t->m->over) return make_real(t, why, install);
+    symm_nccl_lock();
+    const ncclComm_t real = t->m->record ? symm_nccl_shadow_take(t->m->record) : NULL;
+    symm_nccl_unlock();
+    return install(t, real, why);
 }
 
 /* ---- what the ranks settle ------------------------------------------------------------------- */
+
+static symmResult_t differ(talk *t, const char *var, int rank, const char *its, const char *first) {
+    snprintf(t->verdict->text, sizeof t->verdict->text,
+             "%s is %s on rank %d and %s on rank 0: it must be equal on all ranks", var, its, rank,
+             first);
+    return symmInvalidUsage;
+}
 
 static symmResult_t compare(talk *t, symmResult_t status) {
     if (t->m->bad)
@@ -184,11 +229,11 @@ static symmResult_t compare(talk *t, symmResult_t status) {
     const symmResult_t r = exchange(t, "");
     if (r) return r;
     for (int i = 1; i < t->at->nranks; i++) {
-        if (t->all[i].mode == t->all[0].mode) continue;
-        snprintf(t->verdict->text, sizeof t->verdict->text,
-                 "SYMM_NCCL is %s on rank %d and %s on rank 0: it must be equal on all ranks",
-                 mode_name(t->all[i].mode), i, mode_name(t->all[0].mode));
-        return symmInvalidUsage;
+        const word *w = &t->all[i];
+        if (w->mode != t->all->mode)
+            return differ(t, "SYMM_NCCL", i, mode_name(w->mode), mode_name(t->all->mode));
+        if (w->over != t->all->over)
+            return differ(t, "SYMM_NCCL_FORWARD", i, over_name(w->over), over_name(t->all->over));
     }
     return symmSuccess;
 }
@@ -200,13 +245,16 @@ static symmResult_t decide(talk *t, symmResult_t status) {
         return t->m->mode == NCCL_MODE_AUTO ? forward(t, why) : status;
     }
     const symmResult_t r = compare(t, status);
-    return r || t->m->mode != NCCL_MODE_FORWARD ? r : forward(t, "SYMM_NCCL=forward");
+    if (r) return r;
+    if (t->m->mode == NCCL_MODE_FORWARD) return make_real(t, "SYMM_NCCL=forward", install);
+    return t->m->over ? make_real(t, "SYMM_NCCL_FORWARD=op", stand_beside) : symmSuccess;
 }
 
 static symmResult_t settle(void *ctx, const symmMeeting_t *at, symmResult_t status,
                            symmVerdict_t *verdict) {
     talk t = {.m = ctx, .at = at, .verdict = verdict};
     t.mine.mode = t.m->mode;
+    t.mine.over = t.m->over;
     t.all = calloc((size_t)at->nranks, sizeof *t.all);
     if (!t.all) {
         snprintf(verdict->text, sizeof verdict->text, "no memory to agree with %d ranks",
@@ -243,7 +291,8 @@ nccl_making *symm_nccl_making_new(nccl_comm *c, int mode, const ncclConfig_t *co
         symm_nccl_fail(ncclSystemError, "no memory to make a communicator");
         return NULL;
     }
-    m->behind = m->config && config->blocking == 0;
+    m->behind = c->behind;
+    m->over = c->over;
     m->refs = 1 + m->behind;
     m->record = c;
     m->mode = mode;

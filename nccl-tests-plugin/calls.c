@@ -1,18 +1,35 @@
 /* calls.c - collectives, point-to-point, reductions: checks of the handle, then symm's call of that
- * name. Any thread; no lock, no allocation. */
+ * name; or the shadow's, of what symm does not serve. Any thread; no lock, no allocation but for
+ * reductions that programs make of the shadow's types. */
 #include "config.h"
 
 #define SYMM_TYPE(type) ((symmDataType_t)(type))
-#define SYMM_OP(op)     ((symmRedOp_t)(op))
+#define SYMM_OP(op)     nccl_own_op(c, (int)(op))
 
 /* A call that needs a communicator, with its arguments: its record is `c` in what follows. */
 #define WITH(call, ...)                  \
     nccl_comm *c = nccl_comm_live(comm); \
     if (UNLIKELY(!c)) return NCCL_ELSE(call)(__VA_ARGS__)
 
+/* 1: it may be a call that symm does not serve, or has a reduction that a program made. */
+#define UNUSUAL(type, op) UNLIKELY((unsigned)(type) >= ncclNumTypes || (unsigned)(op) >= ncclNumOps)
+/* Then it goes to the shadow, if there is one. */
+#define REDUCES(call, which, ...)                                     \
+    if (UNUSUAL(type, op) && nccl_goes_over(c, (int)type, (int)op)) { \
+        symm_nccl_shadow_shape(which, count, (int)type, (int)op);     \
+        op = symm_nccl_shadow_op(c, op);                              \
+        return NCCL_OVER(call)(__VA_ARGS__);                          \
+    }
+#define MOVES(call, which, ...)                                            \
+    if (UNUSUAL(type, ncclSum) && nccl_goes_over(c, (int)type, ncclSum)) { \
+        symm_nccl_shadow_shape(which, count, (int)type, ncclSum);          \
+        return NCCL_OVER(call)(__VA_ARGS__);                               \
+    }
+
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclAllReduce, send, recv, count, type, op, comm, stream);
+    REDUCES(ncclAllReduce, CALL_ALL_REDUCE, send, recv, count, type, op, comm, stream);
     symm_nccl_shape(c, CALL_ALL_REDUCE, send, recv, count, type, op, -1);
     return nccl_of(symmAllReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), c->comm, stream));
 }
@@ -21,6 +38,7 @@ NCCL_ALIAS(ncclAllReduce);
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclAllGather, send, recv, count, type, comm, stream);
+    MOVES(ncclAllGather, CALL_ALL_GATHER, send, recv, count, type, comm, stream);
     symm_nccl_shape(c, CALL_ALL_GATHER, send, recv, count, type, 0, -1);
     return nccl_of(symmAllGather(send, recv, count, SYMM_TYPE(type), c->comm, stream));
 }
@@ -29,6 +47,7 @@ NCCL_ALIAS(ncclAllGather);
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclReduceScatter, send, recv, count, type, op, comm, stream);
+    REDUCES(ncclReduceScatter, CALL_REDUCE_SCATTER, send, recv, count, type, op, comm, stream);
     symm_nccl_shape(c, CALL_REDUCE_SCATTER, send, recv, count, type, op, -1);
     return nccl_of(
         symmReduceScatter(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), c->comm, stream));
@@ -38,6 +57,7 @@ NCCL_ALIAS(ncclReduceScatter);
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclBroadcast, send, recv, count, type, root, comm, stream);
+    MOVES(ncclBroadcast, CALL_BROADCAST, send, recv, count, type, root, comm, stream);
     symm_nccl_shape(c, CALL_BROADCAST, send, recv, count, type, 0, root);
     return nccl_of(symmBroadcast(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
 }
@@ -52,6 +72,7 @@ NCCL_ALIAS(ncclBcast);
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclReduce, send, recv, count, type, op, root, comm, stream);
+    REDUCES(ncclReduce, CALL_REDUCE, send, recv, count, type, op, root, comm, stream);
     symm_nccl_shape(c, CALL_REDUCE, send, recv, count, type, op, root);
     return nccl_of(
         symmReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), root, c->comm, stream));
@@ -62,6 +83,7 @@ NCCL_ALIAS(ncclReduce);
 ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
                           ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclAlltoAll, send, recv, count, type, comm, stream);
+    MOVES(ncclAlltoAll, CALL_ALL_TO_ALL, send, recv, count, type, comm, stream);
     symm_nccl_shape(c, CALL_ALL_TO_ALL, send, recv, count, type, 0, -1);
     return nccl_of(symmAlltoAll(send, recv, count, SYMM_TYPE(type), c->comm, stream));
 }
@@ -70,6 +92,7 @@ NCCL_ALIAS(ncclAlltoAll);
 ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
                         ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclGather, send, recv, count, type, root, comm, stream);
+    MOVES(ncclGather, CALL_GATHER, send, recv, count, type, root, comm, stream);
     symm_nccl_shape(c, CALL_GATHER, send, recv, count, type, 0, root);
     return nccl_of(symmGather(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
 }
@@ -78,6 +101,7 @@ NCCL_ALIAS(ncclGather);
 ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
                          ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclScatter, send, recv, count, type, root, comm, stream);
+    MOVES(ncclScatter, CALL_SCATTER, send, recv, count, type, root, comm, stream);
     symm_nccl_shape(c, CALL_SCATTER, send, recv, count, type, 0, root);
     return nccl_of(symmScatter(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
 }
@@ -86,6 +110,7 @@ NCCL_ALIAS(ncclScatter);
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclSend, send, count, type, peer, comm, stream);
+    MOVES(ncclSend, CALL_SEND, send, count, type, peer, comm, stream);
     symm_nccl_shape(c, CALL_SEND, send, NULL, count, type, 0, peer);
     return nccl_of(symmSend(send, count, SYMM_TYPE(type), peer, c->comm, stream));
 }
@@ -94,6 +119,7 @@ NCCL_ALIAS(ncclSend);
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
     WITH(ncclRecv, recv, count, type, peer, comm, stream);
+    MOVES(ncclRecv, CALL_RECV, recv, count, type, peer, comm, stream);
     symm_nccl_shape(c, CALL_RECV, NULL, recv, count, type, 0, peer);
     return nccl_of(symmRecv(recv, count, SYMM_TYPE(type), peer, c->comm, stream));
 }
@@ -101,9 +127,13 @@ NCCL_ALIAS(ncclRecv);
 
 /* ---- with a config: what it asks for is checked, then ignored -------------------------------- */
 
-#define WITH_CONFIG(name, params, ...)                                                             \
+/* What goes to the shadow takes its config along, if the real NCCL has configs of calls. */
+#define WITH_CONFIG(name, PLACE, which, params, ...)                                               \
     ncclResult_t name##Config params {                                                             \
         if (UNLIKELY(symm_nccl_passes(comm))) return NCCL_ELSE(name##Config)(__VA_ARGS__, config); \
+        nccl_comm *c = nccl_comm_live(comm);                                                       \
+        if (c && c->over && symm_nccl_real_calls()->name##Config)                                  \
+            PLACE(name##Config, which, __VA_ARGS__, config)                                        \
         const ncclResult_t bad = symm_nccl_coll_config(config, #name "Config");                    \
         return bad ? symm_nccl_group_refuse(bad) : name(__VA_ARGS__);                              \
     }                                                                                              \
@@ -111,28 +141,49 @@ NCCL_ALIAS(ncclRecv);
 #define BUFFERS const void *send, void *recv, size_t count, ncclDataType_t type
 #define WHERE   ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config
 
-WITH_CONFIG(ncclAllReduce, (BUFFERS, ncclRedOp_t op, WHERE), send, recv, count, type, op, comm,
+WITH_CONFIG(ncclAllReduce, REDUCES, CALL_ALL_REDUCE, (BUFFERS, ncclRedOp_t op, WHERE), send, recv,
+            count, type, op, comm, stream);
+WITH_CONFIG(ncclAllGather, MOVES, CALL_ALL_GATHER, (BUFFERS, WHERE), send, recv, count, type, comm,
             stream);
-WITH_CONFIG(ncclAllGather, (BUFFERS, WHERE), send, recv, count, type, comm, stream);
-WITH_CONFIG(ncclReduceScatter, (BUFFERS, ncclRedOp_t op, WHERE), send, recv, count, type, op, comm,
+WITH_CONFIG(ncclReduceScatter, REDUCES, CALL_REDUCE_SCATTER, (BUFFERS, ncclRedOp_t op, WHERE), send,
+            recv, count, type, op, comm, stream);
+WITH_CONFIG(ncclBroadcast, MOVES, CALL_BROADCAST, (BUFFERS, int root, WHERE), send, recv, count,
+            type, root, comm, stream);
+WITH_CONFIG(ncclReduce, REDUCES, CALL_REDUCE, (BUFFERS, ncclRedOp_t op, int root, WHERE), send,
+            recv, count, type, op, root, comm, stream);
+WITH_CONFIG(ncclAlltoAll, MOVES, CALL_ALL_TO_ALL, (BUFFERS, WHERE), send, recv, count, type, comm,
             stream);
-WITH_CONFIG(ncclBroadcast, (BUFFERS, int root, WHERE), send, recv, count, type, root, comm, stream);
-WITH_CONFIG(ncclReduce, (BUFFERS, ncclRedOp_t op, int root, WHERE), send, recv, count, type, op,
+WITH_CONFIG(ncclGather, MOVES, CALL_GATHER, (BUFFERS, int root, WHERE), send, recv, count, type,
             root, comm, stream);
-WITH_CONFIG(ncclAlltoAll, (BUFFERS, WHERE), send, recv, count, type, comm, stream);
-WITH_CONFIG(ncclGather, (BUFFERS, int root, WHERE), send, recv, count, type, root, comm, stream);
-WITH_CONFIG(ncclScatter, (BUFFERS, int root, WHERE), send, recv, count, type, root, comm, stream);
+WITH_CONFIG(ncclScatter, MOVES, CALL_SCATTER, (BUFFERS, int root, WHERE), send, recv, count, type,
+            root, comm, stream);
 
 /* ---- reductions ------------------------------------------------------------------------------ */
+
+/* Of a type that symm does not have: only calls of that type use it, and they go to the shadow. */
+static ncclResult_t create_over(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
+                                ncclScalarResidence_t residence, nccl_comm *c) {
+    const ncclComm_t comm = nccl_handle(c);
+    ncclRedOp_t theirs = ncclSum;
+    const ncclResult_t r =
+        NCCL_OVER(ncclRedOpCreatePreMulSum)(&theirs, scalar, datatype, residence, comm);
+    if (r) return r;
+    const int ours = symm_nccl_shadow_op_new(c, theirs);
+    if (ours) *op = (ncclRedOp_t)ours;
+    if (!ours) NCCL_OVER(ncclRedOpDestroy)(theirs, comm);
+    return ours ? ncclSuccess : ncclSystemError;
+}
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm) {
     symmRedOp_t mine;
     WITH(ncclRedOpCreatePreMulSum, op, scalar, datatype, residence, comm);
     if (!op) return symm_nccl_null("ncclRedOpCreatePreMulSum", "op");
+    if (UNLIKELY(nccl_goes_over(c, (int)datatype, ncclSum)))
+        return create_over(op, scalar, datatype, residence, c);
     const symmResult_t r = symmRedOpCreatePreMulSum(&mine, scalar, SYMM_TYPE(datatype),
                                                     (symmScalarResidence_t)residence, c->comm);
-    if (!r) *op = (ncclRedOp_t)mine;
+    if (!r) *op = (ncclRedOp_t)((int)mine + (c->over ? NCCL_OP_HANDLES - ncclNumOps : 0));
     return nccl_of(r);
 }
 NCCL_ALIAS(ncclRedOpCreatePreMulSum);
@@ -141,6 +192,9 @@ NCCL_ALIAS(ncclRedOpCreatePreMulSum);
  * call has taken what it needs of it. */
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
     WITH(ncclRedOpDestroy, op, comm);
+    const ncclRedOp_t theirs =
+        c->over && (int)op >= NCCL_OP_THEIRS ? symm_nccl_shadow_op_take(c, op) : (ncclRedOp_t)-1;
+    if ((int)theirs >= 0) return NCCL_OVER(ncclRedOpDestroy)(theirs, comm);
     return nccl_of(symmRedOpDestroy(SYMM_OP(op), c->comm));
 }
 NCCL_ALIAS(ncclRedOpDestroy);

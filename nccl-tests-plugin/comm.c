@@ -47,6 +47,7 @@ nccl_comm *symm_nccl_comm_new(void) {
     c->real = NULL;
     c->making = NULL;
     c->reads_windows = 0;
+    c->over = c->behind = 0;
     atomic_store_explicit(&c->state, COMM_MAKING, memory_order_relaxed);
     return c;
 }
@@ -67,6 +68,7 @@ int symm_nccl_comm_end(nccl_comm *c) {
 
 void symm_nccl_comm_free(nccl_comm *c) {
     if (c->making) symm_nccl_making_end(c->making, 1);
+    if (c->over) symm_nccl_shadow_end(c, 1); /* of one that was not made, or not to the end */
     atomic_store_explicit(&c->state, COMM_FREE, memory_order_release);
     symm_nccl_lock();
     freed[(freed_first + freed_count++) % NCCL_MAX_COMMS] = (uint32_t)(c - symm_nccl_comms);

@@ -16,19 +16,25 @@ static void refuse(const char *name, const char *why, const char *more) {
         return NCCL_EMPTY_##ret;                   \
     }                                              \
     NCCL_ALIAS(name);
-#define BODY_refused_by(forwarded, ret, name, args, why) \
-    {                                                    \
-        if (forwarded) return NCCL_ELSE(name) args;      \
-        refuse(#name, why, "");                          \
-        return NCCL_EMPTY_##ret;                         \
-    }                                                    \
-    NCCL_ALIAS(name)
-#define BODY_refused_comm(ret, name, params, args, why) \
-    ret name params BODY_refused_by(symm_nccl_passes((ncclComm_t)comm), ret, name, args, why);
-#define BODY_refused_win(ret, name, params, args, why) \
-    ret name params BODY_refused_by(symm_nccl_passes_window(win), ret, name, args, why);
+#define BODY_refused_comm(ret, name, params, args, why)                          \
+    ret name params {                                                            \
+        if (symm_nccl_passes((ncclComm_t)comm)) return NCCL_ELSE(name) args;     \
+        if (symm_nccl_has_shadow((ncclComm_t)comm)) return NCCL_OVER(name) args; \
+        refuse(#name, why, "");                                                  \
+        return NCCL_EMPTY_##ret;                                                 \
+    }                                                                            \
+    NCCL_ALIAS(name);
+#define BODY_refused_win(ret, name, params, args, why)                    \
+    ret name params {                                                     \
+        if (symm_nccl_passes_window(win) || symm_nccl_window_theirs(win)) \
+            return NCCL_ELSE(name) args;                                  \
+        refuse(#name, why, "");                                           \
+        return NCCL_EMPTY_##ret;                                          \
+    }                                                                     \
+    NCCL_ALIAS(name);
 #define BODY_later      BODY_refused
 #define BODY_later_comm BODY_refused_comm
+#define BODY_later_both BODY_refused_comm
 #define BODY_forwarded(ret, name, params, args, why)    \
     ret name params {                                   \
         const char *none;                               \

@@ -1,6 +1,11 @@
-/* forward.c - calls of forwarded communicators: each goes to the real NCCL's function of that name,
- * with the real NCCL's handle. One function for each row of symbols.def that has a communicator or
- * a window. Any thread; no lock, no allocation. */
+/* forward.c - calls of forwarded communicators, and those of native ones that go to their shadow:
+ * each goes to the real NCCL's function of that name, with the real NCCL's handle. One function for
+ * each row of symbols.def that has a communicator or a window. Any thread; no lock, no allocation.
+ *
+ * A native communicator and its shadow have nothing in common but the caller's stream. The kernels
+ * of both stand in it in the order of the calls, as those of one communicator do, so a call finds
+ * what the one before it has left, whoever serves them; neither waits for the other in any way that
+ * another rank could turn round. On different streams they are as two communicators of NCCL. */
 #include <stdio.h>
 
 #include "plugin.h"
@@ -43,9 +48,8 @@ ncclResult_t symm_nccl_forward_failed(const char *name, ncclComm_t real, ncclRes
 
 static void lacks(const char *name) {
     symm_nccl_shapes_refused();
-    symm_nccl_group_refuse(symm_nccl_fail(ncclInvalidUsage,
-                                          "%s: the communicator is forwarded, and %s", name,
-                                          symm_nccl_real_lacks(name)));
+    symm_nccl_group_refuse(symm_nccl_fail(ncclInvalidUsage, "%s: it goes to a real NCCL, and %s",
+                                          name, symm_nccl_real_lacks(name)));
 }
 
 /* ---- what is counted ------------------------------------------------------------------------- */
@@ -73,6 +77,33 @@ static const unsigned char counted[ROWS] = {
     COUNTED(ncclSend, CALL_SEND),
     COUNTED(ncclRecv, CALL_RECV),
 };
+
+/* ---- shadows --------------------------------------------------------------------------------- */
+
+int symm_nccl_has_shadow(ncclComm_t comm) {
+    const nccl_comm *c = nccl_comm_live(comm);
+    return c && c->over;
+}
+
+/* While symm's part is in progress, or has failed, so is all of it: a call that only the shadow
+ * would take could not be told from one that was in time. */
+ncclResult_t symm_nccl_shadow_ready(const nccl_comm *c, const char *name, int there,
+                                    ncclComm_t *real) {
+    symmResult_t now = symmSuccess;
+    const symmResult_t r = symmCommGetAsyncError(c->comm, &now);
+    /* Acquire: pairs with symm_nccl_shadow_set. */
+    *real = atomic_load_explicit(&nccl_shadow_of(c)->comm, memory_order_acquire);
+    if (!r && now == symmInProgress && !symm_nccl_group_open()) return ncclInProgress;
+    if (now == symmInProgress)
+        return symm_nccl_group_refuse(
+            symm_nccl_fail(ncclInvalidUsage, "%s: the communicator is being made", name));
+    if (r || now) return symm_nccl_group_refuse(symm_nccl_result(r ? r : now));
+    if (*real && there) return ncclSuccess;
+    symm_nccl_shapes_refused();
+    return symm_nccl_group_refuse(symm_nccl_fail(
+        ncclInvalidUsage, "%s: symm does not serve it, and %s", name,
+        *real ? symm_nccl_real_lacks(name) : "another thread ends the communicator"));
+}
 
 /* ---- one for each row ------------------------------------------------------------------------ */
 
@@ -107,18 +138,69 @@ static const unsigned char counted[ROWS] = {
         DONE_##ret(#name, real, r);                                                \
     }
 
-/* Of a window of a real NCCL, if there is one. */
-#define ELSE_win(ret, name, params, args)                                                      \
-    ret NCCL_ELSE(name) params {                                                               \
-        const nccl_calls *calls = symm_nccl_real_calls();                                      \
-        if (!symm_nccl_passes_window(win) || !calls) return symm_nccl_window_none(win, #name); \
-        if (!calls->name) {                                                                    \
-            lacks(#name);                                                                      \
-            return NCCL_EMPTY_##ret;                                                           \
-        }                                                                                      \
-        NCCL_INSIDE_REAL;                                                                      \
-        const ret r = calls->name args;                                                        \
-        DONE_##ret(#name, NULL, r);                                                            \
+/* Of calls that have no shape: a line for each of them, once. */
+static void count_over(const nccl_comm *c, int row, const char *name) {
+    static _Atomic unsigned char told[ROWS];
+    symm_nccl_shadow_count(c, counted[row]);
+    if (!counted[row] && !atomic_exchange_explicit(&told[row], 1, memory_order_relaxed))
+        symm_nccl_say(symmLogInfo, "%s: by the real NCCL, as symm does not serve it", name);
+}
+
+/* The same of a native communicator, with the shadow's. check, map: what is to be seen to of other
+ * handles among the arguments. */
+#define OVER(ret, name, params, args, check, map)                                  \
+    ret NCCL_OVER(name) params {                                                   \
+        const nccl_calls *calls = symm_nccl_real_calls();                          \
+        const nccl_comm *c = (const nccl_comm *)(const void *)comm;                \
+        ncclComm_t real = NULL;                                                    \
+        const ncclResult_t bad =                                                   \
+            symm_nccl_shadow_ready(c, #name, calls && calls->name != NULL, &real); \
+        if (bad) return NONE_##ret(bad);                                           \
+        check;                                                                     \
+        NCCL_INSIDE_REAL;                                                          \
+        symm_nccl_group_real(calls);                                               \
+        count_over(c, ROW_OF_##name, #name);                                       \
+        ret r;                                                                     \
+        {                                                                          \
+            const ncclComm_t comm = real;                                          \
+            map;                                                                   \
+            r = calls->name args;                                                  \
+        }                                                                          \
+        DONE_##ret(#name, real, r);                                                \
+    }
+#define OVER_comm(ret, name, params, args) OVER(ret, name, params, args, (void)0, (void)0)
+#define OVER_both(ret, name, params, args)                                                \
+    OVER(ret, name, params, args, const ncclWindow_t shadows = shadow_window(win, #name); \
+         if (!shadows) return NCCL_EMPTY_##ret, const ncclWindow_t win = shadows)
+
+/* NULL, reported: there is none. */
+static ncclWindow_t shadow_window(ncclWindow_t win, const char *name) {
+    const ncclWindow_t theirs = symm_nccl_window_theirs(win);
+    if (!theirs)
+        symm_nccl_group_refuse(symm_nccl_fail(
+            ncclInvalidUsage, "%s: window %p is none of symm, or the real NCCL did not take it",
+            name, (void *)win));
+    return theirs;
+}
+
+/* Of a window of a real NCCL, if there is one; or of what it has beside one of ours. */
+#define ELSE_win(ret, name, params, args)                                      \
+    ret NCCL_ELSE(name) params {                                               \
+        const nccl_calls *calls = symm_nccl_real_calls();                      \
+        const ncclWindow_t theirs =                                            \
+            symm_nccl_passes_window(win) ? win : symm_nccl_window_theirs(win); \
+        if (!theirs || !calls) return symm_nccl_window_none(win, #name);       \
+        if (!calls->name) {                                                    \
+            lacks(#name);                                                      \
+            return NCCL_EMPTY_##ret;                                           \
+        }                                                                      \
+        NCCL_INSIDE_REAL;                                                      \
+        ret r;                                                                 \
+        {                                                                      \
+            const ncclWindow_t win = theirs;                                   \
+            r = calls->name args;                                              \
+        }                                                                      \
+        DONE_##ret(#name, NULL, r);                                            \
     }
 
 #define NONE_ncclResult_t(bad) bad
@@ -129,11 +211,14 @@ static const unsigned char counted[ROWS] = {
 #define ROW_later(ret, name, params, args)
 #define ROW_refused(ret, name, params, args)
 #define ROW_forwarded(ret, name, params, args)
-#define ROW_native_comm(ret, name, params, args)  ELSE_comm(ret, name, params, args)
-#define ROW_later_comm(ret, name, params, args)   ELSE_comm(ret, name, params, args)
-#define ROW_refused_comm(ret, name, params, args) ELSE_comm(ret, name, params, args)
-#define ROW_native_win(ret, name, params, args)   ELSE_win(ret, name, params, args)
-#define ROW_refused_win(ret, name, params, args)  ELSE_win(ret, name, params, args)
+#define ROW_native_comm(ret, name, params, args) \
+    ELSE_comm(ret, name, params, args) OVER_comm(ret, name, params, args)
+#define ROW_later_comm   ROW_native_comm
+#define ROW_refused_comm ROW_native_comm
+#define ROW_later_both(ret, name, params, args) \
+    ELSE_comm(ret, name, params, args) OVER_both(ret, name, params, args)
+#define ROW_native_win(ret, name, params, args)  ELSE_win(ret, name, params, args)
+#define ROW_refused_win(ret, name, params, args) ELSE_win(ret, name, params, args)
 
 #pragma GCC diagnostic ignored "-Wshadow"
 #define SYMBOL(class, ret, name, params, args, why) ROW_##class(ret, name, params, args)

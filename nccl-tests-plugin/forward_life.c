@@ -1,5 +1,6 @@
 /* forward_life.c - forwarded communicators that are made from another one, made for all of a
- * process, and ended. Any thread; no lock. */
+ * process, and ended; the shadows of native ones, which agree.c makes. Any thread. Lock: comm.c's,
+ * over what a record has for a shadow and over the reductions of shadows. */
 #include <stdlib.h>
 
 #include "plugin.h"
@@ -162,4 +163,119 @@ ncclResult_t symm_nccl_forward_end(const char *name, ncclComm_t comm, nccl_endin
     symm_nccl_shapes_end(c, 1);
     symm_nccl_comm_free(c);
     return r;
+}
+
+/* ---- shadows --------------------------------------------------------------------------------- */
+
+nccl_shadow symm_nccl_shadows[NCCL_MAX_COMMS];
+
+void symm_nccl_shadow_set(const nccl_comm *c, ncclComm_t real) {
+    /* Release: pairs with symm_nccl_shadow_ready. */
+    atomic_store_explicit(&nccl_shadow_of(c)->comm, real, memory_order_release);
+}
+
+ncclComm_t symm_nccl_shadow_take(const nccl_comm *c) {
+    return atomic_exchange(&nccl_shadow_of(c)->comm, NULL);
+}
+
+static ncclComm_t shadow_of(const nccl_comm *c) {
+    return c->over ? atomic_load_explicit(&nccl_shadow_of(c)->comm, memory_order_acquire) : NULL;
+}
+
+/* First nobody makes it any more: then none comes behind this. */
+ncclResult_t symm_nccl_shadow_end(nccl_comm *c, int failed) {
+    const nccl_calls *real = symm_nccl_real_calls();
+    nccl_shadow *s = nccl_shadow_of(c);
+    if (c->making) symm_nccl_making_end(c->making, 1);
+    symm_nccl_lock();
+    const ncclComm_t theirs = symm_nccl_shadow_take(c);
+    free(s->ops);
+    s->ops = NULL;
+    s->nops = 0;
+    symm_nccl_unlock();
+    if (!theirs) return ncclSuccess;
+    NCCL_INSIDE_REAL;
+    const ncclResult_t r = failed ? real->ncclCommAbort(theirs) : real->ncclCommDestroy(theirs);
+    return r ? symm_nccl_forward_failed(failed ? "ncclCommAbort" : "ncclCommDestroy", NULL, r) : r;
+}
+
+/* Older ones have no such call, and need none. */
+ncclResult_t symm_nccl_shadow_finalize(const nccl_comm *c) {
+    const ncclComm_t theirs = shadow_of(c);
+    if (!theirs || !symm_nccl_real_calls()->ncclCommFinalize) return ncclSuccess;
+    NCCL_INSIDE_REAL;
+    const ncclResult_t r = symm_nccl_real_calls()->ncclCommFinalize(theirs);
+    return r ? symm_nccl_forward_failed("ncclCommFinalize", theirs, r) : r;
+}
+
+/* What stands in it ends, also where a peer does not come. Older ones have no such call: then all
+ * of it ends now, as no call goes to it any more. */
+static ncclResult_t stop(const nccl_comm *c, int flags) {
+    const nccl_calls *real = symm_nccl_real_calls();
+    const ncclComm_t theirs = shadow_of(c);
+    if (!theirs) return ncclSuccess;
+    NCCL_INSIDE_REAL;
+    if (real->ncclCommRevoke) return real->ncclCommRevoke(theirs, flags);
+    const ncclComm_t taken = symm_nccl_shadow_take(c);
+    return taken ? real->ncclCommAbort(taken) : ncclSuccess;
+}
+
+ncclResult_t symm_nccl_shadow_revoke(const nccl_comm *c, int flags) {
+    const ncclResult_t r = stop(c, flags);
+    return r ? symm_nccl_forward_failed("ncclCommRevoke", NULL, r) : r;
+}
+
+void symm_nccl_shadow_stop(const nccl_comm *c) {
+    stop(c, 0);
+}
+
+ncclResult_t symm_nccl_shadow_async(const nccl_comm *c, ncclResult_t *error) {
+    const ncclComm_t theirs = shadow_of(c);
+    if (!theirs) return ncclSuccess;
+    NCCL_INSIDE_REAL;
+    const ncclResult_t r = symm_nccl_real_calls()->ncclCommGetAsyncError(theirs, error);
+    return r ? symm_nccl_forward_failed("ncclCommGetAsyncError", theirs, r) : r;
+}
+
+/* ---- their reductions ------------------------------------------------------------------------ */
+
+enum { NO_OP = -1 };
+
+static ncclRedOp_t op_at(const nccl_comm *c, ncclRedOp_t op, int take) {
+    nccl_shadow *s = nccl_shadow_of(c);
+    const int i = (int)op - NCCL_OP_THEIRS;
+    ncclRedOp_t theirs = (ncclRedOp_t)NO_OP;
+    symm_nccl_lock();
+    if (i >= 0 && i < s->nops) {
+        theirs = s->ops[i];
+        if (take) s->ops[i] = (ncclRedOp_t)NO_OP;
+    }
+    symm_nccl_unlock();
+    return theirs;
+}
+
+/* Those that are built in are the same everywhere; one of symm's the real NCCL does not know. */
+ncclRedOp_t symm_nccl_shadow_op(const nccl_comm *c, ncclRedOp_t op) {
+    return (int)op < NCCL_OP_HANDLES ? op : op_at(c, op, 0);
+}
+
+ncclRedOp_t symm_nccl_shadow_op_take(const nccl_comm *c, ncclRedOp_t op) {
+    return op_at(c, op, 1);
+}
+
+int symm_nccl_shadow_op_new(const nccl_comm *c, ncclRedOp_t theirs) {
+    nccl_shadow *s = nccl_shadow_of(c);
+    int i = 0;
+    symm_nccl_lock();
+    while (i < s->nops && s->ops[i] != (ncclRedOp_t)NO_OP) i++;
+    if (i == s->nops) {
+        ncclRedOp_t *more = realloc(s->ops, (size_t)(i + 1) * sizeof *more);
+        if (more) s->ops = more, s->nops++;
+    }
+    const int there = i < s->nops;
+    if (there) s->ops[i] = theirs;
+    symm_nccl_unlock();
+    if (there) return NCCL_OP_THEIRS + i;
+    symm_nccl_group_refuse(symm_nccl_fail(ncclSystemError, "no memory for a reduction"));
+    return 0;
 }

@@ -26,14 +26,34 @@ static ncclResult_t begin_record(nccl_comm **record) {
     return r;
 }
 
-/* What a communicator that is made from another one begins with: the config and a record. */
-static ncclResult_t begin(const char *call, ncclComm_t *out, const ncclConfig_t *config,
-                          symmConfig_t *mine, nccl_comm **record) {
+/* Its ranks settle first whether they have a shadow, and make it. */
+static ncclResult_t begin_shadow(nccl_comm *c, const ncclConfig_t *config) {
+    c->making = symm_nccl_making_new(c, NCCL_MODE_NATIVE, config, ncclSuccess);
+    if (c->making) return ncclSuccess;
+    symm_nccl_comm_free(c);
+    return ncclSystemError;
+}
+
+/* How a communicator is made from another one. */
+enum { BY_SPLIT, BY_SHRINK, BY_GROW, WITHOUT_COLOR };
+
+/* What it begins with: the config and a record. It has a shadow if its parent has one; a new rank,
+ * which has no parent, goes by its variables. Ranks that grow always settle, as each of the two
+ * kinds knows its own side alone. In a group split and shrink do not go on behind the call. */
+static ncclResult_t begin(const char *call, int how, const nccl_comm *parent, ncclComm_t *out,
+                          const ncclConfig_t *config, symmConfig_t *mine, nccl_comm **record) {
     symm_nccl_params p;
     if (!out) return symm_nccl_group_refuse(symm_nccl_null(call, "comm"));
     ncclResult_t r = symm_nccl_params_load(&p);
     if (!r) r = symm_nccl_config(config, mine);
     if (!r) r = begin_record(record);
+    if (r) return symm_nccl_group_refuse(r);
+    nccl_comm *c = *record;
+    const int behind = config ? mine->blocking == 0 : parent && parent->behind;
+    c->behind = behind && (how == BY_GROW || !symm_nccl_group_open());
+    c->over = parent ? parent->over : p.over == NCCL_FORWARD_OP;
+    if (how == WITHOUT_COLOR) c->over = 0;
+    if (c->over || how == BY_GROW) r = begin_shadow(c, config);
     return r ? symm_nccl_group_refuse(r) : r;
 }
 
@@ -43,6 +63,8 @@ static ncclResult_t begin_making(nccl_comm *c, const ncclConfig_t *config, symmC
     symm_nccl_params p = {.mode = NCCL_MODE_AUTO};
     ncclResult_t r = symm_nccl_config(config, mine);
     const ncclResult_t bad = r ? r : symm_nccl_params_load(&p);
+    c->behind = !r && mine->blocking == 0;
+    c->over = !bad && p.over == NCCL_FORWARD_OP;
     if (!r && !(c->making = symm_nccl_making_new(c, p.mode, config, bad))) r = ncclSystemError;
     if (!r) return r;
     symm_nccl_comm_free(c);
@@ -104,14 +126,27 @@ static ncclResult_t not_native(ncclComm_t *comms, int n, const int *devices) {
     return symm_nccl_forward_all(comms, n, devices, why);
 }
 
-static ncclResult_t init_all(ncclComm_t *comms, int n, const int *devices, nccl_comm **records,
-                             symmComm_t *mine) {
-    for (int i = 0; i < n; i++)
-        if (!(records[i] = symm_nccl_comm_new())) {
-            drop_all(records, i);
-            return ncclSystemError;
+/* meets: with shadows, what each rank settles. */
+static ncclResult_t new_records(nccl_comm **records, int n, int over, symmMeet_t *meets) {
+    for (int i = 0; i < n; i++) {
+        nccl_comm *c = records[i] = symm_nccl_comm_new();
+        if (c) c->over = over != 0;
+        if (c && (!over || !begin_shadow(c, NULL))) {
+            if (over) meets[i] = symm_nccl_making_meet(c->making);
+            continue;
         }
-    const symmResult_t r = symmCommInitAll(mine, n, devices);
+        drop_all(records, i);
+        return ncclSystemError;
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t init_all(ncclComm_t *comms, int n, const int *devices, nccl_comm **records,
+                             symmComm_t *mine, symmMeet_t *meets) {
+    const ncclResult_t bad = new_records(records, n, meets != NULL, meets);
+    if (bad) return bad;
+    const symmResult_t r =
+        meets ? symmCommInitAllMeet(mine, n, devices, meets) : symmCommInitAll(mine, n, devices);
     if (r) {
         drop_all(records, n);
         return r == symmNotSupported ? not_native(comms, n, devices) : symm_nccl_result(r);
@@ -136,11 +171,15 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) {
         return symm_nccl_forward_all(comms, n, devices, "SYMM_NCCL=forward");
     nccl_comm **records = calloc((size_t)n, sizeof *records);
     symmComm_t *mine = calloc((size_t)n, sizeof *mine);
+    const int over = p.over == NCCL_FORWARD_OP;
+    symmMeet_t *meets = over ? calloc((size_t)n, sizeof *meets) : NULL;
     const ncclResult_t r =
-        records && mine ? init_all(comms, n, devices, records, mine)
-                        : symm_nccl_fail(ncclSystemError, "%s: no memory for %d ranks", call, n);
+        records && mine && (meets || !over)
+            ? init_all(comms, n, devices, records, mine, meets)
+            : symm_nccl_fail(ncclSystemError, "%s: no memory for %d ranks", call, n);
     free(records);
     free(mine);
+    free(meets);
     return r;
 }
 NCCL_ALIAS(ncclCommInitAll);
@@ -155,11 +194,16 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     if (nccl_comm_forwarded(comm))
         return symm_nccl_forward_split(comm, color, key, newcomm, config);
     if (!parent) return symm_nccl_comm_none(comm, call);
-    const ncclResult_t r = begin(call, newcomm, config, &mine, &c);
+    const int how = color == NCCL_SPLIT_NOCOLOR ? WITHOUT_COLOR : BY_SPLIT;
+    const ncclResult_t r = begin(call, how, parent, newcomm, config, &mine, &c);
     if (r) return r;
     *newcomm = nccl_handle(c);
-    return symm_nccl_after(
-        made, c, newcomm, symmCommSplit(parent->comm, color, key, &c->comm, config ? &mine : NULL));
+    const symmConfig_t *its = config ? &mine : NULL;
+    const symmMeet_t meet = c->over ? symm_nccl_making_meet(c->making) : (symmMeet_t){NULL};
+    return symm_nccl_after(made, c, newcomm,
+                           c->over
+                               ? symmCommSplitMeet(parent->comm, color, key, &c->comm, its, &meet)
+                               : symmCommSplit(parent->comm, color, key, &c->comm, its));
 }
 NCCL_ALIAS(ncclCommSplit);
 
@@ -174,12 +218,16 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *n
     if (flags & ~NCCL_SHRINK_ABORT)
         return symm_nccl_group_refuse(symm_nccl_fail(
             ncclInvalidArgument, "%s: flags=%#x: must be 0 or %d", call, flags, NCCL_SHRINK_ABORT));
-    const ncclResult_t r = begin(call, newcomm, config, &mine, &c);
+    const ncclResult_t r = begin(call, BY_SHRINK, parent, newcomm, config, &mine, &c);
     if (r) return r;
+    if (flags & NCCL_SHRINK_ABORT) symm_nccl_shadow_stop(parent); /* as symm does its part */
     *newcomm = nccl_handle(c);
+    const symmConfig_t *its = config ? &mine : NULL;
+    const symmMeet_t meet = c->over ? symm_nccl_making_meet(c->making) : (symmMeet_t){NULL};
     return symm_nccl_after(
         made, c, newcomm,
-        symmCommShrink(parent->comm, excluded, n, &c->comm, config ? &mine : NULL, flags));
+        c->over ? symmCommShrinkMeet(parent->comm, excluded, n, &c->comm, its, flags, &meet)
+                : symmCommShrink(parent->comm, excluded, n, &c->comm, its, flags));
 }
 NCCL_ALIAS(ncclCommShrink);
 
@@ -198,13 +246,14 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
     if (grows_elsewhere(comm))
         return symm_nccl_forward_grow(comm, nranks, id, rank, newcomm, config);
     if (comm && !parent) return symm_nccl_comm_none(comm, call);
-    const ncclResult_t r = begin(call, newcomm, config, &mine, &c);
+    const ncclResult_t r = begin(call, BY_GROW, parent, newcomm, config, &mine, &c);
     if (r) return r;
     *newcomm = nccl_handle(c);
+    const symmMeet_t meet = symm_nccl_making_meet(c->making);
     return symm_nccl_after(made, c, newcomm,
-                           symmCommGrow(parent ? parent->comm : NULL, nranks,
-                                        (const symmUniqueId_t *)(const void *)id, rank, &c->comm,
-                                        config ? &mine : NULL));
+                           symmCommGrowMeet(parent ? parent->comm : NULL, nranks,
+                                            (const symmUniqueId_t *)(const void *)id, rank,
+                                            &c->comm, config ? &mine : NULL, &meet));
 }
 NCCL_ALIAS(ncclCommGrow);
 
@@ -217,8 +266,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     if (!c) return symm_nccl_comm_none(comm, "ncclCommFinalize");
     const symmResult_t r = symmCommFinalize(c->comm);
     int live = COMM_LIVE;
-    if (!r) atomic_compare_exchange_strong(&c->state, &live, COMM_FINAL);
-    return nccl_of(r);
+    if (r) return symm_nccl_result(r);
+    atomic_compare_exchange_strong(&c->state, &live, COMM_FINAL);
+    return symm_nccl_shadow_finalize(c);
 }
 NCCL_ALIAS(ncclCommFinalize);
 
@@ -228,11 +278,22 @@ static int lives(const nccl_comm *c) {
     return symmCommCount(c->comm, &n) == symmSuccess;
 }
 
+/* 1: its ranks may not all come to an end in good order. */
+static int has_failed(const nccl_comm *c) {
+    symmResult_t now = symmSuccess;
+    return symmCommGetAsyncError(c->comm, &now) || now;
+}
+
 static ncclResult_t end(nccl_comm *c, int state, symmResult_t (*how)(symmComm_t comm)) {
-    const ncclResult_t code = nccl_of(how(c->comm));
+    const int failed = how == symmCommAbort || has_failed(c);
+    ncclResult_t code = nccl_of(how(c->comm));
     if (code && lives(c)) { /* refused, as in a group that uses it */
         atomic_store_explicit(&c->state, state, memory_order_release);
         return code;
+    }
+    if (c->over) {
+        const ncclResult_t r = symm_nccl_shadow_end(c, failed || code);
+        if (!code) code = r;
     }
     symm_nccl_shapes_end(c, 0);
     symm_nccl_windows_end(c);
@@ -273,6 +334,8 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
     if (symm_nccl_passes(comm)) return NCCL_ELSE(ncclCommRevoke)(comm, flags);
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommRevoke", &c);
-    return bad ? bad : nccl_of(symmCommRevoke(c->comm, flags));
+    const symmResult_t r = bad ? symmSuccess : symmCommRevoke(c->comm, flags);
+    if (bad || r) return bad ? bad : symm_nccl_result(r);
+    return symm_nccl_shadow_revoke(c, flags);
 }
 NCCL_ALIAS(ncclCommRevoke);

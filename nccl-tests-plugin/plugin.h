@@ -73,8 +73,10 @@ typedef struct symm_nccl_registered symm_nccl_registered; /* of ncclCommRegister
  * that a real NCCL refuses the handle. */
 typedef struct {
     _Alignas(128) uint64_t magic;
-    _Atomic int state; /* COMM_*; LIVE is stored, released, when comm is set */
-    int reads_windows; /* under window.c's lock: kernels may read handles of windows */
+    _Atomic int state;   /* COMM_*; LIVE is stored, released, when comm is set */
+    short reads_windows; /* under window.c's lock: kernels may read handles of windows */
+    unsigned char over; /* native: it has a shadow, or gets one while it is made; set with MAKING */
+    unsigned char behind; /* creation goes on behind the call; set with MAKING */
     symmComm_t comm;
     symm_nccl_registered *registered; /* under comm.c's lock */
     ncclComm_t real;                  /* forwarded: the real NCCL's; set before the state says so */
@@ -86,6 +88,20 @@ _Static_assert(sizeof(nccl_comm) == 256, "a power of two: handles are checked by
 
 #define NCCL_MAX_COMMS 65536
 extern nccl_comm symm_nccl_comms[NCCL_MAX_COMMS];
+
+/* What stands beside a native communicator with SYMM_NCCL_FORWARD=op: a communicator of the real
+ * NCCL over the same ranks, for calls that symm does not serve. */
+typedef struct {
+    _Atomic(ncclComm_t) comm;          /* NULL: none yet, or none any more */
+    _Atomic uint64_t calls[CALLS + 1]; /* the last: those that are no nccl_call */
+    ncclRedOp_t *ops; /* under comm.c's lock: the real NCCL's handles, ours are numbered by it */
+    int nops;
+} nccl_shadow;
+extern nccl_shadow symm_nccl_shadows[NCCL_MAX_COMMS];
+
+static inline nccl_shadow *nccl_shadow_of(const nccl_comm *c) {
+    return &symm_nccl_shadows[c - symm_nccl_comms];
+}
 
 /* A new record that is being made; NULL, with the error reported, if there are too many. */
 nccl_comm *symm_nccl_comm_new(void);
@@ -132,6 +148,8 @@ static inline nccl_comm *nccl_comm_forwarded(ncclComm_t comm) {
 void symm_nccl_windows_end(nccl_comm *c);
 /* 1: the handle is one of ours, live or not. */
 int symm_nccl_window_ours(ncclWindow_t win);
+/* The real NCCL's window of the shadow, beside one of ours; NULL: there is none. */
+ncclWindow_t symm_nccl_window_theirs(ncclWindow_t win);
 /* The error of a handle that is no live window. */
 ncclResult_t symm_nccl_window_none(ncclWindow_t win, const char *call);
 
@@ -200,13 +218,58 @@ ncclResult_t symm_nccl_forward_grow(ncclComm_t comm, int nranks, const ncclUniqu
 /* All n of a process. why: the reason. */
 ncclResult_t symm_nccl_forward_all(ncclComm_t *comms, int n, const int *devices, const char *why);
 
+/* ---- shadows (forward.c, forward_life.c) ----------------------------------------------------- */
+
+enum { NCCL_FORWARD_NEVER, NCCL_FORWARD_OP };
+
+/* Reductions that programs make of a communicator that may have a shadow: symm's from HANDLES on,
+ * the real NCCL's from THEIRS on. So 5 to HANDLES-1 are left to reductions that newer versions of
+ * NCCL have built in, and what an op means, and where it goes, is seen by its number. */
+enum { NCCL_OP_HANDLES = 64, NCCL_OP_THEIRS = 1 << 30 };
+
+/* 1: a call of this type and reduction is one that symm does not serve, and c has a shadow. The
+ * answer is the same on all ranks: they agree on `over`, and NCCL wants type and op equal. */
+static inline int nccl_goes_over(const nccl_comm *c, int type, int op) {
+    return c->over && (type >= ncclNumTypes || (op >= ncclNumOps && op < NCCL_OP_HANDLES));
+}
+/* What symm calls the reduction op of a communicator. */
+static inline symmRedOp_t nccl_own_op(const nccl_comm *c, int op) {
+    if (LIKELY((unsigned)op < ncclNumOps) || !c->over) return (symmRedOp_t)op;
+    return (symmRedOp_t)(op < NCCL_OP_HANDLES ? -1 : op - NCCL_OP_HANDLES + ncclNumOps);
+}
+/* What the real NCCL calls it; -1: nothing. */
+ncclRedOp_t symm_nccl_shadow_op(const nccl_comm *c, ncclRedOp_t op);
+/* A handle for a reduction of the real NCCL's; 0: no memory, reported. */
+int symm_nccl_shadow_op_new(const nccl_comm *c, ncclRedOp_t theirs);
+/* Takes the handle back; -1: it is none. */
+ncclRedOp_t symm_nccl_shadow_op_take(const nccl_comm *c, ncclRedOp_t op);
+
+/* 1: a live native communicator that has one. */
+int symm_nccl_has_shadow(ncclComm_t comm);
+/* Before a call goes there: the real NCCL's handle, or the error of the communicator, also if it is
+ * still made. there: the real NCCL has the function. */
+ncclResult_t symm_nccl_shadow_ready(const nccl_comm *c, const char *name, int there,
+                                    ncclComm_t *real);
+/* Under comm.c's lock, while c is made: it has it from now on, or has it no more (may be NULL). */
+void symm_nccl_shadow_set(const nccl_comm *c, ncclComm_t real);
+ncclComm_t symm_nccl_shadow_take(const nccl_comm *c);
+/* c ends, and with it what makes it. failed: the ranks may not come to its end together, so it is
+ * aborted. */
+ncclResult_t symm_nccl_shadow_end(nccl_comm *c, int failed);
+/* With the native one, behind what was done to that. */
+ncclResult_t symm_nccl_shadow_finalize(const nccl_comm *c);
+ncclResult_t symm_nccl_shadow_revoke(const nccl_comm *c, int flags);
+/* The same, as far as it goes: of one that a shrink leaves behind. */
+void symm_nccl_shadow_stop(const nccl_comm *c);
+ncclResult_t symm_nccl_shadow_async(const nccl_comm *c, ncclResult_t *error);
+
 /* ---- the mode of a communicator, agreed when it is made (agree.c) ---------------------------- */
 
 enum { NCCL_MODE_AUTO, NCCL_MODE_NATIVE, NCCL_MODE_FORWARD };
 typedef struct nccl_making nccl_making;
-/* What ranks settle with each other while c is being made. config (may be NULL) is copied. bad:
- * this rank cannot go on, the text is the thread's last; the others are told. NULL: no memory,
- * reported. */
+/* What ranks settle with each other while c is being made, by its `over` and `behind`. config (may
+ * be NULL) is copied. bad: this rank cannot go on, the text is the thread's last; the others are
+ * told. NULL: no memory, reported. */
 nccl_making *symm_nccl_making_new(nccl_comm *c, int mode, const ncclConfig_t *config,
                                   ncclResult_t bad);
 symmMeet_t symm_nccl_making_meet(nccl_making *m);
@@ -243,6 +306,9 @@ void symm_nccl_shape(nccl_comm *c, nccl_call call, const void *send, const void 
 static inline void symm_nccl_count(nccl_comm *c, int counted) {
     if (counted) atomic_fetch_add_explicit(&c->calls[counted - 1], 1, memory_order_relaxed);
 }
+/* One that goes to the shadow: counted (0: it is no nccl_call), and a line for each new shape. */
+void symm_nccl_shadow_count(const nccl_comm *c, int counted);
+void symm_nccl_shadow_shape(nccl_call call, size_t count, int type, int op);
 /* A communicator was made: its line, and the report at exit. */
 void symm_nccl_shapes_begin(const nccl_comm *c);
 /* It ends, and its record is the caller's: a line with its counts, which are kept. passed: it was

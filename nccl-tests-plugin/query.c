@@ -36,7 +36,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
     if (!error) return symm_nccl_null("ncclCommGetAsyncError", "asyncError");
     const symmResult_t r = symmCommGetAsyncError(c->comm, &now);
     if (!r) *error = nccl_of(now);
-    return nccl_of(r);
+    return r || now ? nccl_of(r) : symm_nccl_shadow_async(c, error);
 }
 NCCL_ALIAS(ncclCommGetAsyncError);
 

@@ -26,6 +26,13 @@ typedef struct {
 #include "symbols.def"
 #undef SYMBOL
 
+/* The same call of a native communicator that has a shadow: the real NCCL's function, with the
+ * shadow's handle (forward.c). There for all rows with _comm and _both. */
+#define NCCL_OVER(name)                             symm_nccl_over_##name
+#define SYMBOL(class, ret, name, params, args, why) ret NCCL_OVER(name) params;
+#include "symbols.def"
+#undef SYMBOL
+
 /* What a refused call returns that returns no code. */
 #define NCCL_EMPTY_ncclResult_t ncclInvalidUsage
 #define NCCL_EMPTY_int          0

@@ -20,10 +20,12 @@ typedef struct {
     symmWindow_t win;
     nccl_comm *comm;
     void *user;
+    ncclWindow_t theirs; /* the shadow's, of the same memory; NULL: none */
 } window;
 
 struct symm_nccl_registered { /* ncclCommRegister: nothing but a handle */
     symm_nccl_registered *next;
+    void *theirs; /* the shadow's; NULL: none */
 };
 
 static _Alignas(4096) window windows[MAX_WINDOWS];
@@ -64,6 +66,7 @@ static window *new_window(nccl_comm *c, void *user) {
     w->win = NULL;
     w->comm = c;
     w->user = user;
+    w->theirs = NULL;
     atomic_store_explicit(&w->state, WINDOW_MAKING, memory_order_relaxed);
     return w;
 }
@@ -85,6 +88,11 @@ static window *find(ncclWindow_t win) {
 
 int symm_nccl_window_ours(ncclWindow_t win) {
     return (uintptr_t)win - (uintptr_t)windows < sizeof windows;
+}
+
+ncclWindow_t symm_nccl_window_theirs(ncclWindow_t win) {
+    const window *w = find(win);
+    return w ? w->theirs : NULL;
 }
 
 ncclResult_t symm_nccl_window_none(ncclWindow_t win, const char *call) {
@@ -184,6 +192,34 @@ static void made(void *record, void *out, symmResult_t result) {
     *(ncclWindow_t *)out = &w->seen;
 }
 
+/* What a program registers with a communicator that has a shadow, for calls that go there. What the
+ * real NCCL does not take stays symm's: the calls are refused then that need it. */
+static const nccl_calls *shadow_calls(const nccl_comm *c, ncclComm_t *real) {
+    *real = c->over ? atomic_load(&nccl_shadow_of(c)->comm) : NULL;
+    return *real ? symm_nccl_real_calls() : NULL;
+}
+
+static void not_taken(const char *call, ncclComm_t real, ncclResult_t r) {
+    const nccl_calls *calls = symm_nccl_real_calls();
+    const char *text = calls->ncclGetLastError ? calls->ncclGetLastError(real) : "";
+    symm_nccl_say(symmLogInfo,
+                  "%s: the real NCCL does not take it, calls that need that are "
+                  "refused: %d, %.300s",
+                  call, (int)r, text);
+}
+
+static void register_over(window *w, void *buff, size_t size, int flags) {
+    ncclComm_t real;
+    const nccl_calls *calls = shadow_calls(w->comm, &real);
+    if (!calls || !calls->ncclCommWindowRegister) return;
+    NCCL_INSIDE_REAL;
+    symm_nccl_group_real(calls);
+    const ncclResult_t r = calls->ncclCommWindowRegister(real, buff, size, &w->theirs, flags);
+    if (!r || r == ncclInProgress) return;
+    w->theirs = NULL;
+    not_taken("ncclCommWindowRegister", real, r);
+}
+
 /* Flags are hints for transports that symm does not have. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win,
                                     int flags) {
@@ -195,10 +231,21 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, nc
     if (r) return r;
     window *w = new_window(c, buff);
     if (!w) return symm_nccl_group_refuse(ncclSystemError);
-    return symm_nccl_after(
-        made, w, win, symmWindowRegister(c->comm, buff, size, &w->win, SYMM_WIN_COLL_SYMMETRIC));
+    const symmResult_t now =
+        symmWindowRegister(c->comm, buff, size, &w->win, SYMM_WIN_COLL_SYMMETRIC);
+    if (!now) register_over(w, buff, size, flags);
+    return symm_nccl_after(made, w, win, now);
 }
 NCCL_ALIAS(ncclCommWindowRegister);
+
+static void deregister_over(const window *w) {
+    ncclComm_t real;
+    const nccl_calls *calls = shadow_calls(w->comm, &real);
+    if (!w->theirs || !calls || !calls->ncclCommWindowDeregister) return;
+    NCCL_INSIDE_REAL;
+    const ncclResult_t r = calls->ncclCommWindowDeregister(real, w->theirs);
+    if (r) not_taken("ncclCommWindowDeregister", real, r);
+}
 
 static ncclResult_t drop(window *w) {
     int live = WINDOW_LIVE;
@@ -209,6 +256,7 @@ static ncclResult_t drop(window *w) {
         atomic_store_explicit(&w->state, WINDOW_LIVE, memory_order_release);
         return symm_nccl_result(r);
     }
+    deregister_over(w);
     free_window(w);
     return ncclSuccess;
 }
@@ -269,6 +317,28 @@ NCCL_ALIAS(ncclGetPeerDevicePointer);
 
 /* ---- registration of one rank ---------------------------------------------------------------- */
 
+/* The shadow's handle of a buffer; NULL: none. */
+static void *buffer_over(const nccl_comm *c, void *buff, size_t size) {
+    ncclComm_t real;
+    void *theirs = NULL;
+    const nccl_calls *calls = shadow_calls(c, &real);
+    if (!calls || !calls->ncclCommRegister || !calls->ncclCommDeregister) return NULL;
+    NCCL_INSIDE_REAL;
+    const ncclResult_t r = calls->ncclCommRegister(real, buff, size, &theirs);
+    if (!r) return theirs;
+    not_taken("ncclCommRegister", real, r);
+    return NULL;
+}
+
+static void drop_over(const nccl_comm *c, void *theirs) {
+    ncclComm_t real;
+    const nccl_calls *calls = theirs ? shadow_calls(c, &real) : NULL;
+    if (!calls) return;
+    NCCL_INSIDE_REAL;
+    const ncclResult_t r = calls->ncclCommDeregister(real, theirs);
+    if (r) not_taken("ncclCommDeregister", real, r);
+}
+
 /* NCCL may use such a buffer without a copy. symm has nothing to gain from one rank's. */
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle) {
     static const char call[] = "ncclCommRegister";
@@ -279,6 +349,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, vo
     if (!buff || !handle) return symm_nccl_null(call, buff ? "handle" : "buff");
     symm_nccl_registered *r = malloc(sizeof *r);
     if (!r) return symm_nccl_fail(ncclSystemError, "%s: no memory for a handle", call);
+    r->theirs = buffer_over(c, buff, size);
     symm_nccl_lock();
     r->next = c->registered;
     c->registered = r;
@@ -296,6 +367,7 @@ static int forget(nccl_comm *c, const void *handle) {
     symm_nccl_registered *found = *at;
     if (found) *at = found->next;
     symm_nccl_unlock();
+    if (found) drop_over(c, found->theirs);
     free(found);
     return found != NULL;
 }

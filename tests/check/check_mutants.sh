@@ -49,6 +49,7 @@ reached() {
     src/device/host/*.inl) echo $bodies ;;
     src/host/place/*.inl) echo src/host/place/place_narrow.c ;;
     src/device/cuda/*) echo tests/fake/emu_kernels.cc ;;
+    nccl-tests-plugin/*.h) ls nccl-tests-plugin/*.c ;;
     */colls.h) echo src/host/launch/launch_host.c src/host/launch/launch_gpu.c ;;
     include/symm_types.h) echo tests/fake/emu_kernels.cc src/host/coll/plan_gpu.c ;;
     src/device/host/dev.h) echo $bodies src/device/host/wait.c ;;

@@ -9,7 +9,7 @@ build=${BUILD:-build} cc=${CC:-gcc}
 lib=$PWD/$build/lib/nccl/libnccl.so.2 run=$build/bin/symm-run
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 export SYMM_BACKEND=host OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
-unset SYMM_NCCL SYMM_NCCL_LIB SYMM_NCCL_VERSION
+unset SYMM_NCCL SYMM_NCCL_FORWARD SYMM_NCCL_LIB SYMM_NCCL_VERSION
 shown() { cat "$dir/err" 2>/dev/null; }
 [ -e "$lib" ] || { t_fail "the library is built" "$lib is not there"; t_done; }
 
@@ -278,6 +278,44 @@ if [ -e "$real" ]; then
         grep -c "communicator 0x[0-9a-f]* ends: forwarded, as SYMM_NCCL=forward: $made")"
     t_equal "and at exit" 1 "$(shown |
         grep -c "1 communicators, 1 of .*; native: no calls; forwarded: $made")"
+    says "a client in Python, with a real NCCL beside its communicators" "2 ranks" \
+        env SYMM_NCCL_FORWARD=op SYMM_NCCL_LIB="$real" SYMM_DEBUG=INFO \
+        python3 tests/check/nccl_client.py "$lib" 2
+    t_equal "a line for each communicator, with what is beside it" 2 \
+        "$(shown | grep -c "calls that symm does not serve go to $real, as SYMM_NCCL_FORWARD=op$")"
+    counts="native: ${made%?}; forwarded: no calls"
+    t_equal "counts of both when one ends" 2 "$(shown | grep -c "0x[0-9a-f]* ends: $counts$")"
+    t_equal "and at exit, with both" 1 "$(shown |
+        grep -c "1 communicators, all native, 1 with a real NCCL beside them; .*; $counts$")"
+    # A type that symm does not have, in two sizes; a call that it does not serve.
+    SYMM_NCCL_FORWARD=op SYMM_NCCL_LIB="$real" SYMM_DEBUG=INFO python3 - "$lib" 2>"$dir/err" <<'PY'
+import ctypes
+import sys
+nccl = ctypes.CDLL(sys.argv[1])
+comm = ctypes.c_void_p()
+x = (ctypes.c_int * 4)(1, 2, 3, 4)
+assert not nccl.ncclCommInitAll(ctypes.byref(comm), 1, None)
+for count in 4, 4, 1:
+    assert not nccl.ncclAllReduce(x, x, ctypes.c_size_t(count), 12, 0, comm, None)
+for _ in range(2):
+    assert not nccl.ncclCommSuspend(comm, 7)
+assert not nccl.ncclCommDestroy(comm)
+PY
+    t_equal "a line for each shape that goes there, and for each call without one" "2 1" \
+        "$(shown | grep -c 'ncclAllReduce of .* type 12, .*: by the real NCCL, .* such type$') \
+$(shown | grep -c 'ncclCommSuspend: by the real NCCL, as symm does not serve it$')"
+    t_equal "they are counted apart" 1 \
+        "$(shown | grep -c 'ends: native: no calls; forwarded: ncclAllReduce 3, others 2$')"
+    if [ -e "$build/test/mp_nccl" ]; then
+        SYMM_NCCL_FORWARD=op SYMM_NCCL_LIB="$real" SYMM_NCCL_VERSION=22809 \
+            timeout $((120 * ${T_SLOW:-1})) sh -c '. scripts/mpi.sh; launch "$@"' - 2 \
+            "$build/test/mp_nccl" >"$dir/out" 2>"$dir/err"
+        t_equal "programs of others see no difference, on 2 ranks" \
+            "$("$build/test/mp_nccl" -l | wc -l) 0" \
+            "$(grep -c '^ok ' "$dir/out") $(grep -c '^not ok' "$dir/out")"
+    else
+        t_skip "programs of others see no difference" "needs mpi"
+    fi
 else
     t_skip "a client in Python, forwarded to a real NCCL" "$real is not built"
 fi

@@ -1,11 +1,12 @@
 /* nccl_whole.c - a whole NCCL, as the drop-in finds it: communicators of ranks that are threads or
  * processes of one machine, over host memory. libnccl-real.so is made of it, and with -DOLD
  * libnccl-real-old.so, which lacks some calls. As in NCCL a group runs its calls at its end, and
- * none if one was refused. Streams are not looked at. Each rank uses a communicator from one thread
- * at a time; what ranks share are atomics.
+ * none if one was refused. Streams are not looked at (nccl_real_stream: the last one). Each rank
+ * uses a communicator from one thread at a time; what ranks share are atomics.
  *
  * A test steers it: nccl_real_fail makes calls of that name fail (or creation, by other words),
- * nccl_real_live counts what is not destroyed, nccl_real_calls what was called. */
+ * nccl_real_live counts what is not destroyed, nccl_real_calls what was called, nccl_real_failed
+ * what was made fail. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 #include "../../nccl-tests-plugin/symbols.h"
 
 enum { RANKS = 16, DEPTH = 4, BYTES = 4096, QUEUE = 64, PATIENCE_MS = 1500, VERSION = 23007 };
+/* What no header of 2.32 has: a type, of ints here, and a reduction, the sum of squares. */
+enum { NEW_TYPE = ncclNumTypes, NEW_OP = ncclNumOps };
 #define MAGIC  0x0280028002800280ull
 #define EXPORT __attribute__((visibility("default")))
 
@@ -39,19 +42,22 @@ struct ncclComm {
     uint64_t calls;
     meeting *m;
     char name[96];
-    ncclResult_t async;
+    _Atomic ncclResult_t async; /* watchdogs ask, too */
 };
 
 /* ---- what tests steer ------------------------------------------------------------------------ */
 
 static char failing[64];
 static int failing_rank;
-static _Atomic int live, called;
+static _Atomic int live, called, failed;
+static void *_Atomic last_stream; /* of a collective */
 static _Thread_local char text[160];
 
 EXPORT void nccl_real_fail(const char *name, int rank);
 EXPORT int nccl_real_live(void);
 EXPORT int nccl_real_calls(void);
+EXPORT int nccl_real_failed(void);
+EXPORT void *nccl_real_stream(void);
 void nccl_real_fail(const char *name, int rank) {
     snprintf(failing, sizeof failing, "%s", name);
     failing_rank = rank;
@@ -63,10 +69,19 @@ int nccl_real_calls(void) {
     return called;
 }
 
+int nccl_real_failed(void) {
+    return failed;
+}
+
+void *nccl_real_stream(void) {
+    return last_stream;
+}
+
 static ncclResult_t fails(const char *name, int rank) {
     called++;
     if (strcmp(failing, name) || (failing_rank >= 0 && rank >= 0 && failing_rank != rank))
         return ncclSuccess;
+    failed++;
     snprintf(text, sizeof text, "%s was told to fail", name);
     return ncclInternalError;
 }
@@ -171,6 +186,7 @@ static void reduce(const job *j, size_t at) {
         for (int r = 0; r < j->comm->n; r++) {
             int x;
             memcpy(&x, m->rank[r].data[j->no % DEPTH] + at + i * sizeof x, sizeof x);
+            if (j->op == NEW_OP) x *= x;
             sum = r == 0 ? x : j->op == ncclMax ? (x > sum ? x : sum) : sum + x;
         }
         to[i] = sum;
@@ -322,8 +338,7 @@ NCCL_ALIAS(ncclCommInitAll);
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
     MINE(ncclCommGetAsyncError);
-    *error = comm->async;
-    comm->async = ncclSuccess;
+    *error = atomic_exchange(&comm->async, ncclSuccess);
     return ncclSuccess;
 }
 NCCL_ALIAS(ncclCommGetAsyncError);
@@ -406,17 +421,27 @@ NCCL_ALIAS(ncclTeamWorld);
 
 static size_t bytes_of(size_t count, ncclDataType_t type) {
     static const int size[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-    return count * (size_t)size[type];
+    return count * (size_t)((int)type == NEW_TYPE ? 4 : size[type]);
 }
 
-#define COLLECTIVE(name, params, ...)                                \
-    ncclResult_t name params {                                       \
-        MINE(name);                                                  \
-        const size_t b = bytes_of(count, type), n = (size_t)comm->n; \
-        (void)stream, (void)n;                                       \
-        job j = {.comm = comm, __VA_ARGS__};                         \
-        return run(&j);                                              \
-    }                                                                \
+/* A reduction that is none, a type that is none. */
+static int unknown(int type, int op) {
+    if (type >= 0 && type <= NEW_TYPE && op >= 0 && op <= NEW_OP) return 0;
+    snprintf(text, sizeof text, "type %d, reduction %d", type, op);
+    return 1;
+}
+
+#define COLLECTIVE(name, params, ...)                                   \
+    ncclResult_t name params {                                          \
+        MINE(name);                                                     \
+        if (unknown((int)type, 0)) return refused(ncclInvalidArgument); \
+        const size_t b = bytes_of(count, type), n = (size_t)comm->n;    \
+        (void)n;                                                        \
+        last_stream = (void *)stream;                                   \
+        job j = {.comm = comm, __VA_ARGS__};                            \
+        if (unknown(0, j.op)) return refused(ncclInvalidArgument);      \
+        return run(&j);                                                 \
+    }                                                                   \
     NCCL_ALIAS(name)
 #define FROM_TO const void *send, void *recv, size_t count, ncclDataType_t type
 #define ON      ncclComm_t comm, cudaStream_t stream
@@ -440,6 +465,18 @@ COLLECTIVE(ncclScatter, (FROM_TO, int root, ON), .what = SCATTER,
            .root = root);
 COLLECTIVE(ncclBroadcast, (FROM_TO, int root, ON), .what = BCAST,
            .send = comm->rank == root ? send : NULL, .recv = recv, .in = b, .out = b, .root = root);
+
+#ifndef OLD
+/* The rest of these calls it lacks, as NCCL did before 2.31. */
+ncclResult_t ncclAllReduceConfig(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t *config) {
+    MINE(ncclAllReduceConfig);
+    if (!config || config->minCTAs != 3) return refused(wrong("the config of ncclAllReduce"));
+    return ncclAllReduce(send, recv, count, type, op, comm, stream);
+}
+NCCL_ALIAS(ncclAllReduceConfig);
+#endif
 
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
@@ -504,3 +541,39 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
     return handle ? ncclSuccess : ncclInvalidArgument;
 }
 NCCL_ALIAS(ncclCommDeregister);
+
+/* ---- what symm does not serve ---------------------------------------------------------------- */
+
+#ifndef OLD
+/* Into the own part of the window, whatever the peer. */
+ncclResult_t ncclPutSignal(const void *local, size_t count, ncclDataType_t type, int peer,
+                           ncclWindow_t win, size_t offset, int sig, int ctx, unsigned flags,
+                           ncclComm_t comm, cudaStream_t stream) {
+    MINE(ncclPutSignal);
+    (void)stream;
+    if (peer || sig != 3 || ctx != 4 || flags != 5) return refused(ncclInvalidArgument);
+    memcpy((char *)win + offset, local, bytes_of(count, type));
+    return ncclSuccess;
+}
+NCCL_ALIAS(ncclPutSignal);
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
+    MINE(ncclCommSuspend);
+    return flags == 7 ? ncclSuccess : ncclInvalidArgument;
+}
+NCCL_ALIAS(ncclCommSuspend);
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+    MINE(ncclCommRevoke);
+    (void)flags;
+    return ncclSuccess;
+}
+NCCL_ALIAS(ncclCommRevoke);
+ncclTeam_t ncclTeamCftMultimem(ncclComm_t comm) {
+    return (ncclTeam_t){comm->n, comm->rank, 5};
+}
+NCCL_ALIAS(ncclTeamCftMultimem);
+ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t win, size_t offset, void **ptr) {
+    *ptr = (char *)win + offset + 100;
+    return ncclSuccess;
+}
+NCCL_ALIAS(ncclGetLsaMultimemDevicePointer);
+#endif

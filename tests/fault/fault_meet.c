@@ -207,6 +207,104 @@ static void in_a_group(void) {
     T_EQ(p->calls, RANKS);
 }
 
+/* ---- made from another one, all of a process ------------------------------------------------- */
+
+enum { SPLIT, SHRINK, GROW, KINDS };
+
+/* By its kind, from all ranks, or all but the last, which is new. */
+static symmResult_t make_child(plan *p, int kind, symmComm_t parent, int rank, int n,
+                               symmComm_t *child) {
+    const symmMeet_t meet = {settle, release, p};
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    config.blocking = p->blocking;
+    if (kind == SPLIT) return symmCommSplitMeet(parent, 0, rank, child, &config, &meet);
+    if (kind == SHRINK) return symmCommShrinkMeet(parent, NULL, 0, child, &config, 0, &meet);
+    return symmCommGrowMeet(parent, n, &p->id, rank == n - 1 ? rank : -1, child, &config, &meet);
+}
+
+typedef struct {
+    plan *p;
+    int kind;
+    symmUniqueId_t id; /* of the parent */
+} family;
+
+static void one_child(int rank, int n, void *arg) {
+    family *f = arg;
+    plan *p = f->p;
+    symmComm_t parent = NULL, child = NULL;
+    symmResult_t now = symmInProgress;
+    const int members = f->kind == GROW ? n - 1 : n;
+    if (rank < members) T_OK(symmCommInitRank(&parent, members, f->id, rank));
+    p->code[rank] = make_child(p, f->kind, parent, rank, n, &child);
+    if (p->blocking) {
+        T_EQ(p->code[rank], p->how == REFUSE ? symmInvalidUsage : symmSuccess);
+        T_EQ(child != NULL, p->how == GO_ON);
+    } else {
+        T_EQ(p->code[rank], symmInProgress);
+        for (int i = 0; i < 5000 && now == symmInProgress; i++) {
+            usleep(1000);
+            T_OK(symmCommGetAsyncError(child, &now));
+        }
+        T_EQ(now, p->how == GO_ON ? symmSuccess : symmInvalidUsage);
+    }
+    if (p->how == GO_ON) fk_works(child, rank, n);
+    if (parent) fk_works(parent, rank, members); /* it is as it was */
+    if (child) T_OK(symmCommDestroy(child));
+    if (parent) T_OK(symmCommDestroy(parent));
+}
+
+static void children(void) {
+    T_EXPECT_WARNINGS();
+    static const int hows[] = {GO_ON, REFUSE, ELSEWHERE};
+    for (int k = 0; k < 6 * KINDS; k++) {
+        plan *p = plan_without_id(hows[k / 2 % 3]);
+        family f = {p, k / 6, {{0}}};
+        p->blocking = k % 2;
+        if (f.kind == GROW) make_id(p);
+        T_OK(symmGetUniqueId(&f.id));
+        T_THREADS(RANKS, one_child, &f);
+        for (int i = 0; i < 3000 && !p->blocking && p->released < RANKS; i++) usleep(1000);
+        T_EQ(p->calls, RANKS);
+        T_EQ(p->released, p->blocking ? 0 : RANKS);
+        for (int i = 0; i < 2000 && SYMM_STAT_GET(threads); i++) usleep(1000);
+    }
+}
+
+/* A rank without a color settles nothing, and its context is released as the others'. */
+static void no_color(void) {
+    plan *p = make_plan(GO_ON);
+    symmComm_t comm[2], child[2] = {NULL, NULL};
+    const symmMeet_t meet = {settle, release, p};
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++) T_OK(symmCommInitRank(&comm[r], 2, p->id, r));
+    T_OK(symmGroupEnd());
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++)
+        T_OK(symmCommSplitMeet(comm[r], r ? SYMM_SPLIT_NOCOLOR : 0, 0, &child[r], NULL, &meet));
+    T_OK(symmGroupEnd());
+    T_CHECK(child[0] && !child[1] && p->calls == 1);
+    T_OK(symmCommDestroy(child[0]));
+    for (int r = 0; r < 2; r++) T_OK(symmCommDestroy(comm[r]));
+}
+
+static void all_of_a_process(void) {
+    T_EXPECT_WARNINGS();
+    static const int hows[] = {GO_ON, REFUSE, ELSEWHERE};
+    for (int i = 0; i < 3; i++) {
+        plan *p = plan_without_id(hows[i]);
+        symmComm_t comms[RANKS] = {NULL, NULL, NULL};
+        symmMeet_t meets[RANKS];
+        for (int r = 0; r < RANKS; r++) meets[r] = (symmMeet_t){settle, NULL, p};
+        T_EQ(symmCommInitAllMeet(comms, RANKS, NULL, meets),
+             p->how == REFUSE ? symmInvalidUsage : symmSuccess);
+        T_EQ(p->calls, RANKS);
+        for (int r = 0; r < RANKS; r++) {
+            T_EQ(comms[r] != NULL, p->how == GO_ON);
+            if (comms[r]) T_OK(symmCommDestroy(comms[r]));
+        }
+    }
+}
+
 static void refused(symmResult_t got, const char *part) {
     T_EQ(got, symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), part);
@@ -221,8 +319,12 @@ static void bad_arguments(void) {
     refused(symmCommInitRankMeet(&comm, 1, id, 0, NULL, &none), "meet->settle is NULL");
     refused(symmCommInitRankMeet(&comm, 70000, id, 0, NULL, &meet), "must be 1 to 65536");
     refused(symmMeetingAllgather(NULL, &id, &id, 1), "meeting is NULL");
+    refused(symmCommSplitMeet(NULL, 0, 0, &comm, NULL, NULL), "meet is NULL");
+    refused(symmCommShrinkMeet(NULL, NULL, 0, &comm, NULL, 0, &none), "meet->settle is NULL");
+    refused(symmCommGrowMeet(NULL, 2, &id, 1, &comm, NULL, NULL), "meet is NULL");
+    refused(symmCommInitAllMeet(&comm, 1, NULL, NULL), "meet is NULL");
 }
 
 T_MAIN(T(they_go_on), T(they_refuse), T(they_do_without), T(a_rank_that_cannot_go_on),
        T(ranks_on_two_hosts), T(more_ranks_than_a_domain_has), T(behind_the_call), T(in_a_group),
-       T(bad_arguments))
+       T(children), T(no_color), T(all_of_a_process), T(bad_arguments))

@@ -1,6 +1,7 @@
-/* thr_nccl_forward.c - forwarded communicators used by threads: ranks that are threads, creation
- * behind the call, ends and questions from other threads than the one that makes it. The real NCCL
- * is tests/fake/nccl_whole.c. Ranks are threads; no lock. */
+/* thr_nccl_forward.c - forwarded communicators, and native ones with a real NCCL beside them, used
+ * by threads: ranks that are threads, creation behind the call, ends and questions from other
+ * threads than the one that makes it. The real NCCL is tests/fake/nccl_whole.c. Ranks are threads;
+ * no lock. */
 #define _GNU_SOURCE
 #include <pthread.h>
 
@@ -169,5 +170,89 @@ static void a_watchdog_that_asks(void) {
     all_gone();
 }
 
+/* ---- beside native ones ---------------------------------------------------------------------- */
+
+#define NEW_TYPE ((ncclDataType_t)ncclNumTypes)
+
+static plan *new_beside(void) {
+    plan *p = T_SHARED(sizeof *p);
+    use_real("auto", "libnccl-real.so");
+    setenv("SYMM_NCCL_FORWARD", "op", 1);
+    return p;
+}
+
+/* Native ones, others, and groups of both; reductions of the real NCCL's come and go. */
+static void both(ncclComm_t comm, int rank, int n) {
+    int x = 0, y = 0, two = 2;
+    ncclRedOp_t op;
+    for (int k = 0; k < ROUNDS; k++) {
+        x = rank + k;
+        N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+        N_OK(ncclAllReduce(&x, &y, 1, NEW_TYPE, ncclSum, comm, NULL));
+        T_EQ(y, n * (n * k + n * (n - 1) / 2));
+        N_OK(ncclRedOpCreatePreMulSum(&op, &two, NEW_TYPE, ncclScalarHostImmediate, comm));
+        N_OK(ncclGroupStart());
+        N_OK(ncclSend(&rank, 1, NEW_TYPE, (rank + 1) % n, comm, NULL));
+        N_OK(ncclAllReduce(&rank, &x, 1, ncclInt32, ncclMax, comm, NULL));
+        N_OK(ncclRecv(&y, 1, NEW_TYPE, (rank + n - 1) % n, comm, NULL));
+        N_OK(ncclGroupEnd());
+        T_CHECK(y == (rank + n - 1) % n && x == n - 1);
+        N_OK(ncclRedOpDestroy(op, comm));
+    }
+}
+
+static void one_beside(int rank, int n, void *arg) {
+    ncclConfig_t config = behind();
+    ncclComm_t comm = join(arg, rank, n, &config, ncclInProgress), child = NULL;
+    await_made(comm);
+    both(comm, rank, n);
+    N_ERR(ncclCommSplit(comm, 0, -rank, &child, NULL), ncclInProgress);
+    await_made(child);
+    both(child, n - 1 - rank, n);
+    N_OK(ncclCommDestroy(child));
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void beside_native_ones(void) {
+    T_THREADS(RANKS, one_beside, new_beside());
+    await_threads();
+}
+
+static void an_abort_while_others_make_both(void) {
+    T_EXPECT_WARNINGS();
+    for (int k = 0; k < 24; k++) {
+        plan *p = new_beside();
+        p->asked = k * 700;
+        T_THREADS(RANKS, one_watched, p);
+        await_threads();
+    }
+}
+
+/* A watchdog asks for errors of both, all the time. */
+static void one_asked_of_both(int rank, int n, void *arg) {
+    plan *p = arg;
+    ncclResult_t now;
+    if (rank == n - 1) {
+        while (p->ended < n - 1)
+            for (int r = 0; r < n - 1; r++) {
+                now = ncclSuccess;
+                if (p->comm[r]) N_OK(ncclCommGetAsyncError(p->comm[r], &now));
+                T_EQ(now, ncclSuccess);
+            }
+        return;
+    }
+    p->comm[rank] = join(p, rank, n - 1, NULL, ncclSuccess);
+    both(p->comm[rank], rank, n - 1);
+    p->ended++;
+}
+
+static void a_watchdog_that_asks_both(void) {
+    plan *p = new_beside();
+    T_THREADS(RANKS, one_asked_of_both, p);
+    for (int r = 0; r < RANKS - 1; r++) N_OK(ncclCommDestroy(p->comm[r]));
+    all_gone();
+}
+
 T_MAIN(T(ranks_that_are_threads), T(children_of_threads), T(made_behind_the_call),
-       T(an_abort_while_others_make_it), T(a_watchdog_that_asks))
+       T(an_abort_while_others_make_it), T(a_watchdog_that_asks), T(beside_native_ones),
+       T(an_abort_while_others_make_both), T(a_watchdog_that_asks_both))

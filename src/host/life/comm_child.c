@@ -33,10 +33,11 @@ typedef struct {
     int color, key, flags;
     int grouped;
     int code;        /* what is wrong with the arguments, and why */
+    symmMeet_t meet; /* what its ranks settle first; settle NULL: nothing */
     symm_ranks list; /* shrink: whom it leaves out */
     char why[88];
 } child_args;
-_Static_assert(sizeof(child_args) <= 256, "a group keeps no more of a call");
+_Static_assert(sizeof(child_args) <= 288, "a group keeps no more of a call");
 
 typedef symmResult_t (*make_fn)(symm_comm *c, const child_args *a);
 
@@ -52,6 +53,7 @@ static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *
         /* the child's bootstrap is the parent's mesh, which is in use until the child is made */
         SYMM_CONFIG_UNDEF;
     const cu_context context = c->gpu ? c->gpu->context : NULL;
+    boot->meet = a->meet;
     symmResult_t r = a->made ? symm_comm_build_in(context, boot, a->made)
                              : symm_comm_open_in(context, boot, &cfg, a->out);
     symm_log_rank(c->rank);
@@ -109,6 +111,7 @@ static void *make_behind(void *arg) {
         symm_comm_unref(made);
     }
     symm_comm_unref(b.parent);
+    if (b.a.meet.release) b.a.meet.release(b.a.meet.ctx);
     SYMM_STAT_ADD(threads, -1);
     return NULL;
 }
@@ -237,12 +240,24 @@ static symmResult_t split_job(void *p) {
     return make_child(c, a, split, a->color != SYMM_SPLIT_NOCOLOR);
 }
 
-symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
-                           const symmConfig_t *config) {
+static symmResult_t split_off(symmComm_t comm, int color, int key, symmComm_t *newcomm,
+                              const symmConfig_t *config, const symmMeet_t *meet) {
     child_args a = {
         .parent = comm, .out = newcomm, .color = color, .key = key, .grouped = symm_group_open()};
+    if (meet) a.meet = *meet;
     symm_config_keep(&a.config, config);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
+}
+
+symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
+                           const symmConfig_t *config) {
+    return split_off(comm, color, key, newcomm, config, NULL);
+}
+
+symmResult_t symmCommSplitMeet(symmComm_t comm, int color, int key, symmComm_t *newcomm,
+                               const symmConfig_t *config, const symmMeet_t *meet) {
+    SYMM_TRY(symm_comm_check_meet(meet));
+    return split_off(comm, color, key, newcomm, config, meet);
 }
 
 /* ---- shrink ---------------------------------------------------------------------------------- */
@@ -361,11 +376,25 @@ static symmResult_t shrink_job(void *p) {
     return make_child(c, a, shrink, 1);
 }
 
-symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
-                            symmComm_t *newcomm, const symmConfig_t *config, int flags) {
+static symmResult_t shrink_to(symmComm_t comm, const int *excludeRanks, int nExclude,
+                              symmComm_t *newcomm, const symmConfig_t *config, int flags,
+                              const symmMeet_t *meet) {
     child_args a = {.parent = comm, .out = newcomm, .flags = flags, .grouped = symm_group_open()};
+    if (meet) a.meet = *meet;
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     symm_config_keep(&a.config, config);
     if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused when the call is made */
     return symm_group_run(comm, SYMM_JOB_BLOCKS, shrink_job, &a, sizeof a);
+}
+
+symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
+                            symmComm_t *newcomm, const symmConfig_t *config, int flags) {
+    return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, NULL);
+}
+
+symmResult_t symmCommShrinkMeet(symmComm_t comm, const int *excludeRanks, int nExclude,
+                                symmComm_t *newcomm, const symmConfig_t *config, int flags,
+                                const symmMeet_t *meet) {
+    SYMM_TRY(symm_comm_check_meet(meet));
+    return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, meet);
 }

@@ -104,9 +104,10 @@ static symmResult_t check_new(const grow_args *a) {
     return symmSuccess;
 }
 
-symmResult_t symmCommGrow(symmComm_t comm, int nranks, const symmUniqueId_t *id, int rank,
-                          symmComm_t *newcomm, const symmConfig_t *config) {
+static symmResult_t grow(symmComm_t comm, int nranks, const symmUniqueId_t *id, int rank,
+                         symmComm_t *newcomm, const symmConfig_t *config, const symmMeet_t *meet) {
     grow_args a = {.parent = comm, .out = newcomm, .has_id = id != NULL};
+    if (meet) a.at.meet = *meet;
     a.at.rank = rank;
     a.at.nranks = nranks;
     if (id) a.at.id = *id;
@@ -115,4 +116,16 @@ symmResult_t symmCommGrow(symmComm_t comm, int nranks, const symmUniqueId_t *id,
     symm_config_keep(&a.config, config);
     return symm_group_run(comm ? (const void *)comm : newcomm, SYMM_JOB_BLOCKS, grow_job, &a,
                           sizeof a);
+}
+
+symmResult_t symmCommGrow(symmComm_t comm, int nranks, const symmUniqueId_t *id, int rank,
+                          symmComm_t *newcomm, const symmConfig_t *config) {
+    return grow(comm, nranks, id, rank, newcomm, config, NULL);
+}
+
+symmResult_t symmCommGrowMeet(symmComm_t comm, int nranks, const symmUniqueId_t *id, int rank,
+                              symmComm_t *newcomm, const symmConfig_t *config,
+                              const symmMeet_t *meet) {
+    SYMM_TRY(symm_comm_check_meet(meet));
+    return grow(comm, nranks, id, rank, newcomm, config, meet);
 }

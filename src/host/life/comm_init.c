@@ -70,8 +70,7 @@ symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId_t
 symmResult_t symmCommInitRankMeet(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank,
                                   const symmConfig_t *config, const symmMeet_t *meet) {
     SYMM_TRY(check_ranks(nranks, rank, MEET_RANKS));
-    if (!meet || !meet->settle)
-        return SYMM_ERR(symmInvalidArgument, "%s is NULL", meet ? "meet->settle" : "meet");
+    SYMM_TRY(symm_comm_check_meet(meet));
     const symm_meeting at = {.id = id, .rank = rank, .nranks = nranks, .meet = *meet};
     return init_meeting(comm, &at, config);
 }
@@ -111,6 +110,7 @@ symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symm
 
 typedef struct {
     symm_boot_group *group;
+    symmMeet_t meet; /* what it settles first; settle NULL: nothing */
     symmComm_t comm;
     symmResult_t result;
     pthread_t thread;
@@ -126,6 +126,7 @@ static void *make_rank(void *p) {
     char why[SYMM_ERR_TEXT];
     if (device) memcpy(why, symm_status_text(), sizeof why);
     o->result = symm_boot_threads_open(o->group, o->rank, &boot);
+    if (!o->result) boot->meet = o->meet;
     if (!o->result && device) { /* the hello tells it to the others */
         symm_status_adopt(why);
         o->result = symm_comm_refuse(boot, device);
@@ -173,13 +174,16 @@ static symmResult_t start_ranks(one_rank *ones, int n, symm_boot_group *group) {
     return symmSuccess;
 }
 
-symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
+/* meets NULL: nothing is settled. */
+static symmResult_t init_all(symmComm_t *comms, int n, const int *devices,
+                             const symmMeet_t *meets) {
     if (!comms) return SYMM_ERR(symmInvalidArgument, "comms is NULL");
     if (n < 1 || n > SYMM_MAX_RANKS)
         return SYMM_ERR(symmInvalidArgument, "n=%d: must be 1 to %d", n, SYMM_MAX_RANKS);
     symm_boot_group *group;
     one_rank *ones = SYMM_FAIL_ALLOC(all_alloc, calloc((size_t)n, sizeof *ones));
     if (!ones) return SYMM_ERR(symmOutOfMemory, "no memory to create %d ranks", n);
+    for (int r = 0; meets && r < n; r++) ones[r].meet = meets[r];
     symmResult_t status = pick_devices(ones, n, devices);
     if (!status) status = symm_boot_group_create(n, &group);
     if (status) goto free_ones;
@@ -198,7 +202,7 @@ symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
     for (int r = 0; r < n; r++) {
         if (!status) {
             comms[r] = ones[r].comm;
-            symm_driver_take(comms[r]);
+            if (comms[r]) symm_driver_take(comms[r]); /* else the ranks do without it */
         } else if (ones[r].comm) {
             symmCommDestroy(ones[r].comm);
         }
@@ -206,4 +210,15 @@ symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
 free_ones:
     free(ones);
     return status;
+}
+
+symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
+    return init_all(comms, n, devices, NULL);
+}
+
+symmResult_t symmCommInitAllMeet(symmComm_t *comms, int n, const int *devices,
+                                 const symmMeet_t *meets) {
+    for (int r = 0; r < n && r < SYMM_MAX_RANKS; r++)
+        SYMM_TRY(symm_comm_check_meet(meets ? &meets[r] : NULL));
+    return init_all(comms, n, devices, meets);
 }

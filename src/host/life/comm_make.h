@@ -47,7 +47,7 @@ symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmCom
 symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmConfig_t *config,
                                symmComm_t *out);
 /* Builds over boot, with that context current meanwhile, what a shell was made for; or tells the
- * others that it cannot. */
+ * others that it cannot. If they do without it: symmInvalidUsage, as the program has the handle. */
 symmResult_t symm_comm_build_in(cu_context context, symm_boot *boot, symm_comm *c);
 /* Open, where ranks meet over TCP; if config says so in another thread, the meeting included
  * (symmInProgress). */
@@ -80,6 +80,8 @@ void symm_comm_unbuild(symm_comm *c);
 /* What the program has the ranks settle over boot, if anything; c NULL: there is no record.
  * symmSuccess: creation goes on. Pre: the text of a status that is none is the thread's last. */
 symmResult_t symm_comm_settle(symm_comm *c, symm_boot *boot, symmResult_t status);
+/* Of the argument of a program. */
+symmResult_t symm_comm_check_meet(const symmMeet_t *meet);
 
 /* ---- comm_hello.c, first_touch.c, reach.c ---- */
 

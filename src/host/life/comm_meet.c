@@ -16,6 +16,11 @@ typedef struct {
 
 static const char stage[] = "settling what is made";
 
+symmResult_t symm_comm_check_meet(const symmMeet_t *meet) {
+    if (meet && meet->settle) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument, "%s is NULL", meet ? "meet->settle" : "meet");
+}
+
 symmResult_t symmMeetingAllgather(const symmMeeting_t *meeting, const void *send, void *recv,
                                   size_t bytes) {
     if (!meeting || !send || !recv)

@@ -106,7 +106,9 @@ symmResult_t symm_comm_build_in(cu_context context, symm_boot *boot, symm_comm *
     if (r) return symm_comm_refuse(boot, r);
     r = symm_comm_build(c, boot);
     if (context) symm_cuda_pop(&scope);
-    return r;
+    if (r != SYMM_ELSEWHERE) return r;
+    symm_status_adopt("the ranks have settled to do without a communicator");
+    return symmInvalidUsage; /* of use to nobody: no line in the log */
 }
 
 symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config,
@@ -132,10 +134,7 @@ static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
     symm_comm_making(c, "waiting for the ranks to come");
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
     boot->meet = at->meet;
-    const symmResult_t r = symm_comm_build_in(at->context, boot, c);
-    if (r != SYMM_ELSEWHERE) return r;
-    symm_status_adopt("the ranks have settled to do without a communicator");
-    return symmInvalidUsage; /* of use to nobody: no line in the log */
+    return symm_comm_build_in(at->context, boot, c);
 }
 
 /* After a failure symmCommGetAsyncError returns it, and symmCommDestroy cleans up. */
