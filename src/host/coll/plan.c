@@ -24,7 +24,7 @@ enum { ROWS = sizeof table / sizeof table[0] };
 
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {
     if (cap == SYMM_CAP_LL) return env->scratch.gpu.ll_slot / 2;
-    if (cap == SYMM_CAP_LINES) return symm_plan_gpu_lines_cap(&env->scratch);
+    if (cap == SYMM_CAP_LINES) return symm_plan_gpu_lines_cap(env);
     uint64_t slot = env->scratch.host.packet_slot / SYMM_PACKET_STRIDE * SYMM_PACKET_BYTES;
     if (cap == SYMM_CAP_PACKETS) return slot;
     /* two-shot: a slice, rounded up to 64 bytes, must fit a slot */

@@ -80,7 +80,7 @@ void symm_plan_budget(symm_plan_env *env, int room, int asked);
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel);
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks);
 /* Bytes of a message of which no place of lines is used twice (SYMM_CAP_LINES). */
-uint64_t symm_plan_gpu_lines_cap(const symm_scratch *s);
+uint64_t symm_plan_gpu_lines_cap(const symm_plan_env *env);
 /* Bytes that a warp of this plan's kernel sends before it waits, direct kernels between windows; 0:
  * it waits for nothing but the beginning and the end. */
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan);

@@ -121,10 +121,13 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
     if (!p->lines) p->lines = 1;
 }
 
-/* Half of the slot's lines: a call of at most so many, by at most so many warps (pick_lines, two
- * places), has fewer than the slot when each warp's share is rounded up. */
-uint64_t symm_plan_gpu_lines_cap(const symm_scratch *s) {
-    return s->gpu.line_slot / (2 * LINE_BYTES) * LINE_DATA;
+/* The slot's lines, less one for each warp that a call may have: each warp's share is rounded up.
+ * There are at most half as many warps as lines (pick_lines, two places). */
+uint64_t symm_plan_gpu_lines_cap(const symm_plan_env *env) {
+    const uint64_t lines = env->scratch.gpu.line_slot / LINE_BYTES,
+                   most = SYMM_GPU_MAX_CTAS * SYMM_GPU_QUARTER(SYMM_GPU_THREADS) / 32,
+                   warps = env->quarter && most < lines / 2 ? most : lines / 2;
+    return (lines - warps) * LINE_DATA;
 }
 
 /* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none.
