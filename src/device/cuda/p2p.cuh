@@ -55,7 +55,7 @@ static __device__ __noinline__ void copy_warp(char *to, const char *from, uint64
  * done, so those that are read behind a claim are its own. Whole warp. */
 DEV int claim_piece(const work &w, symm_gpu_p2p_job *j, uint32_t *piece) {
     uint64_t word = 0;
-    if (w.lane == 0) word = add8(&j->claim, 1); /* pairs with open_job */
+    if (w.lane == 0) word = add8_gpu(&j->claim, 1); /* pairs with open_job */
     word = __shfl_sync(P2P_ALL, word, 0);
     __syncwarp(); /* the others read behind what the first lane has acquired */
     *piece = (uint32_t)word;
@@ -67,8 +67,8 @@ DEV void copy_piece(const work &w, symm_gpu_p2p_job *j, uint32_t k) {
                    part = bytes - at < piece ? bytes - at : piece;
     copy_warp((char *)(uintptr_t)get8(&j->dst) + at, (const char *)(uintptr_t)get8(&j->src) + at,
               part, w.lane);
-    __syncwarp();                       /* all lanes' stores come before the release */
-    if (w.lane == 0) add8(&j->done, 1); /* pairs with reap_job */
+    __syncwarp();                           /* all lanes' stores come before the release */
+    if (w.lane == 0) add8_gpu(&j->done, 1); /* pairs with reap_job */
 }
 
 /* Pieces of one job that has some left. 0: none has. leads: this warp has channels of its own to go
@@ -122,7 +122,7 @@ DEV uint64_t progress_of(const work &w) {
 DEV int is_alone(work &w, channel &c) {
     const int other = !c.call.sends;
     if (c.call.peer != w.a->rank) return 0;
-    if (w.args->self & (1u << other) && !take8(&w.r.ctl->p2p.self[other])) return 0;
+    if (w.args->self & (1u << other) && !take8_gpu(&w.r.ctl->p2p.self[other])) return 0;
     return c.alone++ > 0;
 }
 
@@ -194,7 +194,8 @@ DEV int go_round(work &w, int *left) {
 /* Nothing is left for this warp: its own channels have ended, and nobody needs its help. */
 DEV int all_ended(const work &w) {
     uint64_t ended = w.args->channels;
-    if (w.args->bulk && w.lane == 0) ended = take8(&w.r.ctl->p2p.ended); /* pairs with end_call */
+    if (w.args->bulk && w.lane == 0)
+        ended = take8_gpu(&w.r.ctl->p2p.ended); /* pairs with end_call */
     return __shfl_sync(P2P_ALL, ended, 0) == w.args->channels;
 }
 
@@ -221,7 +222,7 @@ DEV void run_channels(work &w) {
 DEV void close_p2p(work &w) {
     symm_gpu_p2p *own = &w.r.ctl->p2p;
     const int left = __syncthreads_or(w.r.left);
-    if (!left && threadIdx.x == 0 && (gridDim.x == 1 || add8(&own->ctas, 1) == gridDim.x - 1)) {
+    if (!left && threadIdx.x == 0 && (gridDim.x == 1 || add8_gpu(&own->ctas, 1) == gridDim.x - 1)) {
         put8(&own->ended, 0);
         put8(&own->ctas, 0);
         put8(&own->self[0], 0);

@@ -131,8 +131,8 @@ DEV int end_call(work &w, channel &c) {
     }
     symm_gpu_p2p *own = &w.r.ctl->p2p;
     c.does = P2P_OVER;
-    if (c.call.peer == w.a->rank) give8(&own->self[c.call.sends], 1); /* pairs with is_alone */
-    if (w.args->bulk) add8(&own->ended, 1); /* pairs with all_ended; else nobody asks */
+    if (c.call.peer == w.a->rank) give8_gpu(&own->self[c.call.sends], 1); /* pairs with is_alone */
+    if (w.args->bulk) add8_gpu(&own->ended, 1); /* pairs with all_ended; else nobody asks */
     return P2P_MOVED;
 }
 
@@ -154,7 +154,7 @@ DEV int open_job(work &w, channel &c, unsigned no, char *to, const char *from, u
     put8(&j->bytes, bytes);
     put8(&j->piece, piece);
     put8(&j->done, 0);
-    give8(&j->claim, (bytes + piece - 1) / piece << 32); /* pairs with claim_piece */
+    give8_gpu(&j->claim, (bytes + piece - 1) / piece << 32); /* pairs with claim_piece */
     c.given += bytes;
     return P2P_MOVED;
 }
@@ -165,7 +165,7 @@ DEV int reap_job(work &w, channel &c, unsigned no) {
     if (c.reaped == c.jobs) return 0;
     symm_gpu_p2p_job *j = job_of(w, no, c.reaped);
     const uint64_t bytes = get8(&j->bytes), piece = get8(&j->piece);
-    if (take8(&j->done) != (bytes + piece - 1) / piece) return 0; /* pairs with copy_piece */
+    if (take8_gpu(&j->done) != (bytes + piece - 1) / piece) return 0; /* pairs with copy_piece */
     c.reaped++;
     c.moved += bytes;
     return 1;
@@ -334,11 +334,14 @@ DEV void give_back(work &w, const channel &c, uint64_t at) {
     give8(&p2p_out(w.a, c.call.peer, w.a->rank)->taken_at, at);
 }
 
-/* Its head, its place of `want` and the sender's buffer are read no more. */
-DEV int received(work &w, channel &c) {
+/* Its head, its place of `want` and the sender's buffer are read no more, nor the ring up to `at`:
+ * one fence releases both words. */
+DEV int received(work &w, channel &c, uint64_t at) {
+    symm_gpu_p2p_out *out = p2p_out(w.a, c.call.peer, w.a->rank);
     put8(&p2p_in(w.a, c.call.peer, w.a->rank)->received, c.seq);
-    /* pairs with send_begin and send_step */
-    give8(&p2p_out(w.a, c.call.peer, w.a->rank)->taken, c.seq);
+    __threadfence_system(); /* both pair with send_begin and send_step */
+    if (at) put8(&out->taken_at, at);
+    put8(&out->taken, c.seq);
     return end_call(w, c);
 }
 
@@ -393,8 +396,9 @@ DEV int receive_ring(work &w, channel &c, unsigned no) {
     const symm_args *a = w.a;
     const int peer = c.call.peer;
     if (reap_job(w, c, no)) {
+        if (c.moved == c.bytes) return received(w, c, ring_moved(c));
         give_back(w, c, ring_moved(c));
-        return c.moved < c.bytes ? P2P_MOVED : received(w, c);
+        return P2P_MOVED;
     }
     if (c.given == c.bytes) return P2P_NOTHING;
     /* pairs with send_ring */
@@ -409,17 +413,16 @@ static __device__ __noinline__ int receive_step(work &w, channel &c, unsigned no
     switch (c.does) {
     case P2P_BEGIN: return receive_begin(w, c, no);
     case P2P_RING: return receive_ring(w, c, no);
-    case P2P_LOAD: return reap_job(w, c, no) ? received(w, c) : P2P_NOTHING;
+    case P2P_LOAD: return reap_job(w, c, no) ? received(w, c, 0) : P2P_NOTHING;
     default: /* the sender stores; pairs with send_step */
         return take8(&p2p_in(w.a, c.call.peer, w.a->rank)->stored) < c.seq ? P2P_NOTHING
-                                                                           : received(w, c);
+                                                                           : received(w, c, 0);
     }
 }
 
 /* Behind the copy of a tiny or small message. */
 DEV void receive_copied(work &w, channel &c) {
-    if (c.bytes > SYMM_P2P_TINY) give_back(w, c, c.begins + ring_need(c.bytes));
-    received(w, c);
+    received(w, c, c.bytes > SYMM_P2P_TINY ? c.begins + ring_need(c.bytes) : 0);
 }
 
 #endif
