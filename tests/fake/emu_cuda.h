@@ -141,6 +141,11 @@ DEV uint64_t add8_gpu(void *p, uint64_t by) {
     return emu_add(p, by);
 }
 
+DEV uint64_t count8_gpu(void *p, uint64_t by) {
+    emu_turn(EMU_LOOKS);
+    return emu_count(p, by);
+}
+
 DEV uint64_t clock_ns(void) {
     return emu_clock();
 }

@@ -116,6 +116,15 @@ DEV uint64_t add8_gpu(void *p, uint64_t by) {
                  : "memory");
     return was;
 }
+/* The same without order. */
+DEV uint64_t count8_gpu(void *p, uint64_t by) {
+    uint64_t was;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+                 : "=l"(was)
+                 : "l"(p), "l"(by)
+                 : "memory");
+    return was;
+}
 /* Data of a peer that has announced it: past L1, where nothing of it can be old. */
 DEV uint4 load_remote(const char *p) {
     uint4 v;
