@@ -95,9 +95,6 @@ typedef struct { /* a message; seq: its number, released when all else is there 
         char tiny[SYMM_P2P_TINY];
         uint64_t at;      /* small: where in the ring it begins */
         uint64_t src_off; /* big: flat offset of the sender's buffer, _STAGED, _PRIVATE */
-        struct {
-            uint64_t from, begins, meets; /* GPUs: src_off, at; 1: its sender waits for `want` */
-        };
     };
 } symm_p2p_head;
 
@@ -190,44 +187,51 @@ typedef struct {
 #define SYMM_GPU_QUARTER_PAIR (((SYMM_GPU_THREADS_PAIR) + 32) / 2 - 32)
 /* Pieces of a CTA that may be in staging at once, from each rank: cuda/staged.cuh. */
 #define SYMM_GPU_STAGE_PLACES 4
-/* Point-to-point (cuda/p2p.cuh). Messages of an ordered pair are numbered from 1, for ever; bytes
- * in its ring have positions from 0, for ever. What the sender writes lies with the receiver, what
- * the receiver writes with the sender. */
+/* Point-to-point (cuda/p2p.cuh). Units in the ring of an ordered pair are numbered from 0, for
+ * ever; a message has the number of its first unit, and one. What the sender writes lies with the
+ * receiver, what the receiver writes with the sender. */
 typedef struct {               /* a call; its channel's calls lie one behind the other */
     uint64_t buff, off, count; /* off: flat offset of buff, or SYMM_STAGED */
     uint8_t type, esize_log, peer;
     uint8_t sends, last; /* last: of its channel, which ends with it */
     uint8_t pad[3];
 } symm_gpu_p2p_op;
-/* A large copy, done piece by piece by all warps that have nothing else to do. claim: {pieces <<
- * 32 | pieces claimed}, released after what the copy is; done: pieces copied. */
+/* Where a side stands in the ring: its next unit, written by its kernel of this number. Of two the
+ * newer one holds. */
 typedef struct {
-    uint64_t claim, done, src, dst, bytes, piece, pad[2];
-} symm_gpu_p2p_job;
+    uint64_t unit, kernel;
+} symm_gpu_p2p_at;
+#define SYMM_GPU_P2P_SEGMENTS 4 /* of a ring; of each all units are given back together */
 typedef struct {                /* from one source to the owner */
-    uint64_t received, pad0[7]; /* owner only */
-    /* Up to where the ring has been filled; the last message that was stored into a window. */
-    uint64_t filled, stored, pad1[6];
-    symm_p2p_head head[SYMM_P2P_SLOTS];
+    symm_gpu_p2p_at at[2];      /* owner only */
+    uint64_t taken[SYMM_GPU_P2P_SEGMENTS]; /* owner only: units of each, ever */
+    uint64_t stored, pad1[7];              /* the last message that met, ended by its sender */
 } symm_gpu_p2p_in;
-typedef struct { /* what a receive waits for; no: its number, released after the others */
-    uint64_t no, count, type, off;
-} symm_gpu_p2p_want;
-typedef struct {                       /* from the owner to one destination */
-    uint64_t taken, taken_at, pad0[6]; /* messages received; up to where the ring has been read */
-    symm_gpu_p2p_want want[2];         /* by the number's parity */
-    uint64_t sent, at, pad1[6];        /* owner only: messages sent, position of the ring */
+/* From the owner to one destination. want: of a receive of a message that meets, count and type,
+ * and where it goes, a flat offset or SYMM_STAGED; each with the message's number. */
+typedef struct {
+    uint64_t credit[SYMM_GPU_P2P_SEGMENTS]; /* of `taken`, where a segment is all taken */
+    uint64_t taken, pad0[3];                /* the last message that the destination has loaded */
+    struct {
+        uint64_t word, no;
+    } want[2];
+    uint64_t pad1[4];
+    symm_gpu_p2p_at at[2]; /* owner only */
+    uint64_t pad2[4];
 } symm_gpu_p2p_out;
 #define SYMM_GPU_P2P_THREADS 512  /* of a CTA, at most */
-#define SYMM_GPU_P2P_JOBS    4    /* of a channel, under way at once */
 #define SYMM_GPU_P2P_INLINE  104  /* calls that the arguments hold */
 #define SYMM_GPU_P2P_LIST    4096 /* calls of a kernel, at most */
 #define SYMM_GPU_CHANNELS    (2 * SYMM_MAX_RANKS)
 typedef struct {
-    uint64_t ended, ctas; /* of the kernel that runs: channels, CTAs. 0 between kernels */
-    uint64_t self[2];     /* and of the messages to itself: receives, sends, have ended */
+    uint64_t kernels; /* that have ended */
+    uint64_t ctas;    /* of the kernel that runs. 0 between kernels, as all that follows */
+    uint64_t self[2]; /* of the messages to itself: receives, sends, have ended */
     uint64_t pad[4];
-    symm_gpu_p2p_job job[SYMM_GPU_CHANNELS][SYMM_GPU_P2P_JOBS];
+    struct { /* of a channel's warps: how often they have ended something; their number at the end
+              */
+        uint64_t done, ended;
+    } team[SYMM_GPU_CHANNELS];
     symm_gpu_p2p_op list[SYMM_GPU_P2P_LIST]; /* calls that do not fit the arguments */
 } symm_gpu_p2p;
 
@@ -278,7 +282,8 @@ typedef union { /* offsets from the control block */
         uint64_t ll_off, ll_slot;        /* LL packets; slot: bytes of one (parity, source) */
         uint64_t line_off, line_slot;    /* lines; slot: bytes of one (parity, phase, source) */
         uint64_t stage_off, stage_bytes; /* bytes: all of it */
-        uint64_t p2p_off, p2p_ring;      /* as host's */
+        /* As host's: what ends without its receiver. There is SYMM_P2P_GPU_BYTES for it. */
+        uint64_t p2p_off, p2p_ring;
     } gpu;
 } symm_scratch;
 
@@ -332,8 +337,8 @@ typedef struct {
     symm_args a;
     uint32_t channels, listed;
     uint16_t ops;       /* calls here */
-    uint8_t bulk, self; /* 1: some are large; 1 | 2: receives from, sends to the own rank */
-    uint32_t pad;
+    uint8_t self, pad0; /* 1 | 2: receives from, sends to the own rank */
+    uint32_t pad1;
     uint16_t first[SYMM_GPU_CHANNELS];
     symm_gpu_p2p_op op[SYMM_GPU_P2P_INLINE];
 } symm_gpu_p2p_args;
@@ -386,8 +391,8 @@ SYMM_STATIC_ASSERT(sizeof(symm_gpu_inbox) == 128, "a scalar lies at a multiple o
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_args) <= 256, "kernel arguments stay small");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_p2p_args) <= 4096, "what drivers before CUDA 12.1 take");
-SYMM_STATIC_ASSERT(sizeof(symm_gpu_p2p_op) == 32 && sizeof(symm_gpu_p2p_job) == 64 &&
-                       sizeof(symm_gpu_p2p_out) == 192 && sizeof(symm_gpu_p2p_in) % 64 == 0,
+SYMM_STATIC_ASSERT(sizeof(symm_gpu_p2p_op) == 32 && sizeof(symm_gpu_p2p_out) == 192 &&
+                       sizeof(symm_gpu_p2p_in) == 128,
                    "whole lines, or halves");
 
 #endif

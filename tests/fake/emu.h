@@ -70,6 +70,7 @@ void emu_release(void); /* earlier stores are seen before later ones */
 void emu_fence(void);   /* the same, and no later load is made earlier */
 /* Adds to a word at once, and returns what was there; a fence before and behind. */
 uint64_t emu_add(void *p, uint64_t by);
+uint64_t emu_count(void *p, uint64_t by); /* the same without the fences */
 #define EMU_STEP_NS 1024ull
 uint64_t emu_clock(void);
 void *emu_shared(size_t bytes); /* the same for all threads of a CTA */

@@ -110,6 +110,7 @@ EMU_LOAD(get16, emu_poll, uint4, uint4, EMU_RELAXED)
 EMU_LOAD(get8, emu_poll, uint64_t, uint64_t, EMU_RELAXED)
 EMU_LOAD(get4, emu_poll, uint32_t, uint32_t, EMU_RELAXED)
 EMU_LOAD(take8, emu_poll, uint64_t, uint64_t, EMU_ACQUIRES)
+EMU_LOAD(take8_gpu, emu_poll, uint64_t, uint64_t, EMU_ACQUIRES)
 EMU_LOAD(take4, emu_poll, uint32_t, uint32_t, EMU_ACQUIRES)
 EMU_LOAD(load_remote, emu_turn, uint4, uint4, EMU_RELAXED)
 EMU_LOAD(load16, emu_turn, uint4, uint4, EMU_RELAXED)
@@ -133,11 +134,17 @@ EMU_STORE(put16, uint4, (void)0)
 EMU_STORE(put8, uint64_t, (void)0)
 EMU_STORE(put4, uint32_t, (void)0)
 EMU_STORE(give8, uint64_t, emu_release())
+EMU_STORE(give8_gpu, uint64_t, emu_release())
 EMU_STORE(give4, uint32_t, emu_release())
 #define __threadfence_system() emu_fence()
-DEV uint64_t add8(void *p, uint64_t by) {
+DEV uint64_t add8_gpu(void *p, uint64_t by) {
     emu_turn(EMU_LOOKS);
     return emu_add(p, by);
+}
+
+DEV uint64_t count8_gpu(void *p, uint64_t by) {
+    emu_turn(EMU_LOOKS);
+    return emu_count(p, by);
 }
 
 DEV uint64_t clock_ns(void) {

@@ -254,11 +254,15 @@ void emu_fence(void) {
 }
 
 /* No other thread's store to the word may be late: it would undo this. */
-uint64_t emu_add(void *p, uint64_t by) {
+uint64_t emu_count(void *p, uint64_t by) {
     uint64_t *at = emu_at(p, sizeof *at);
-    emu_release();
     const uint64_t was = *at;
     *at = was + by;
+    return was;
+}
+uint64_t emu_add(void *p, uint64_t by) {
+    emu_release();
+    const uint64_t was = emu_count(p, by);
     order_loads(e.self);
     return was;
 }

@@ -314,8 +314,25 @@ ended(const cu_launch_config *config, const symm_args *a) {
 
 /* ---- sends and receives ---------------------------------------------------------------------- */
 
-/* Every message has a head and goes through the ring of its pair, by the records that the real
- * kernel has. */
+/* Every message has a head and goes through the ring of its pair, by records of its own: the real
+ * kernel's are lines, which need warps. They lie behind the control block's. */
+typedef struct { /* from one source to the owner */
+    uint64_t received, filled;
+    symm_p2p_head head[SYMM_P2P_SLOTS];
+} from_source;
+typedef struct { /* from the owner to one destination */
+    uint64_t sent, at, taken, taken_at;
+} to_rank;
+typedef struct {
+    to_rank out[SYMM_MAX_RANKS];
+    from_source in[SYMM_MAX_RANKS];
+} pairs;
+SYMM_STATIC_ASSERT(sizeof(symm_gpu_ctl) + sizeof(pairs) <= SYMM_CTL_BYTES, "they fit there");
+
+static pairs *pairs_of(const symm_args *a, int rank) {
+    return (pairs *)(void *)(ctl_of(a, rank) + 1);
+}
+
 typedef struct {
     symm_gpu_p2p_op op;
     unsigned at;                 /* its call */
@@ -361,14 +378,14 @@ static uint64_t ring_step(const messages *m, const lane *l, uint64_t there) {
 
 static int send_some(messages *m, lane *l) {
     const symm_args *a = m->r.a;
-    symm_gpu_p2p_out *out = &m->r.ctl->p2p_out[l->op.peer];
-    symm_gpu_p2p_in *in = &ctl_of(a, l->op.peer)->p2p_in[a->rank];
+    to_rank *out = &pairs_of(a, a->rank)->out[l->op.peer];
+    from_source *in = &pairs_of(a, l->op.peer)->in[a->rank];
     if (!l->seq) {
         if (out->sent + 1 > SYMM_P2P_SLOTS + take(&out->taken)) return 0;
         symm_p2p_head *head = &in->head[(l->seq = ++out->sent) % SYMM_P2P_SLOTS];
         l->begins = out->at;
         out->at += op_bytes(l);
-        head->count = l->op.count, head->type = l->op.type, head->begins = l->begins;
+        head->count = l->op.count, head->type = l->op.type, head->at = l->begins;
         give(&head->seq, l->seq);
         return op_bytes(l) ? 1 : end_op(m, l);
     }
@@ -392,13 +409,13 @@ static int differs(const messages *m, const lane *l, const symm_p2p_head *head) 
 /* -1: leave. */
 static int receive_some(messages *m, lane *l) {
     const symm_args *a = m->r.a;
-    symm_gpu_p2p_out *out = &ctl_of(a, l->op.peer)->p2p_out[a->rank];
-    symm_gpu_p2p_in *in = &m->r.ctl->p2p_in[l->op.peer];
+    to_rank *out = &pairs_of(a, l->op.peer)->out[a->rank];
+    from_source *in = &pairs_of(a, a->rank)->in[l->op.peer];
     const uint64_t seq = in->received + 1;
     const symm_p2p_head *head = &in->head[seq % SYMM_P2P_SLOTS];
     if (take(&head->seq) != seq) return 0;
     if (head->count != l->op.count || head->type != l->op.type) return differs(m, l, head);
-    l->begins = head->begins;
+    l->begins = head->at;
     const uint64_t at = l->begins + l->moved, filled = take(&in->filled),
                    part = ring_step(m, l, (int64_t)(filled - at) > 0 ? filled - at : 0);
     if (!part && op_bytes(l)) return 0;

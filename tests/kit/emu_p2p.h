@@ -94,17 +94,18 @@ static inline void end(void) {
 
 /* ---- drawing messages ------------------------------------------------------------------------ */
 
+/* Of every way, and about where a unit ends: the first one has 464 bytes, others 480. */
 static inline uint64_t draw_bytes(void) {
-    const uint32_t ring = (uint32_t)k.ring, one = (uint32_t)SYMM_P2P_ONE_PIECE(k.ring);
+    const uint32_t ring = (uint32_t)k.ring;
     switch (draw(10)) {
     case 0: return 0;
     case 1:
-    case 2: return draw(SYMM_P2P_TINY + 2);
-    case 3:
-    case 4: return draw(one + 1);
-    case 5: return one + draw(3);
+    case 2: return draw(100);
+    case 3: return 464 + 480 * draw(5) - 1 + draw(3);
+    case 4:
+    case 5: return draw(ring < 9000 ? ring + 1 : 9000);
     case 6:
-    case 7: return one + draw(ring - one + 1);
+    case 7: return draw(ring + 1);
     case 8: return ring - 1 + draw(3);
     default: return ring + draw(2 * ring);
     }
@@ -195,7 +196,7 @@ static inline symm_gpu_p2p_op op_of(const message *m, int sends) {
 static inline void launch_list(int rank, const message *m, int n) {
     symm_gpu_p2p_op ops[2 * MESSAGES];
     uint16_t first[SYMM_GPU_CHANNELS];
-    unsigned made = 0, channels = 0, big = 0, self = 0;
+    unsigned made = 0, channels = 0, self = 0;
     const unsigned turn = draw(2 * RANKS);
     for (unsigned q = 0; q < 2 * RANKS; q++) {
         const int way = (int)((q + turn) % 2), peer = (int)((q + turn) / 2 % RANKS);
@@ -204,7 +205,6 @@ static inline void launch_list(int rank, const message *m, int n) {
             if ((way ? m[i].from : m[i].to) != rank || (way ? m[i].to : m[i].from) != peer)
                 continue;
             ops[made++] = op_of(&m[i], way);
-            big |= m[i].bytes > SYMM_P2P_ONE_PIECE(k.ring);
             if (peer == rank) self |= 1u << way;
         }
         if (made == begins) continue;
@@ -226,11 +226,10 @@ static inline void launch_list(int rank, const message *m, int n) {
     a->channels = channels;
     a->listed = listed ? made : 0;
     a->ops = (uint16_t)(listed ? 0 : made);
-    a->bulk = big != 0;
     a->self = (uint8_t)self;
     memcpy(a->first, first, channels * sizeof *first);
     if (!listed) memcpy(a->op, ops, made * sizeof *ops);
-    launch(rank, "emu_p2p", 1 + draw(2), 32 * (1 + draw(3)));
+    launch(rank, "emu_p2p", 1 + draw(3), 32 * (1 + draw(4)));
 }
 
 static inline void launch_step(const step *s) {
@@ -338,7 +337,6 @@ static inline void launch_flood(int rank, int n, const uint64_t *bytes) {
         const message m = {.to = 1, .bytes = bytes[i], .at = {at, at}};
         a->op[i] = op_of(&m, rank == 0);
         a->op[i].last = i == n - 1;
-        a->bulk |= bytes[i] > SYMM_P2P_ONE_PIECE(k.ring);
         at += (bytes[i] + 47) / 16 * 16;
     }
     a->channels = 1;

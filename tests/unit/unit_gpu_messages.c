@@ -2,7 +2,6 @@
  * launched for a call, for a group, for a thousand calls, on several streams, in a capture; what a
  * graph holds; and every call of the driver refused. The kernel itself: unit_p2p_kernels. */
 #include "base/fail.h"
-#include "device/common/p2p_ring.h"
 #include "fgpu_kit.h"
 
 static symmComm_t comms[GK_RANKS];
@@ -74,7 +73,7 @@ static void a_call_is_one_launch(void) {
     T_CHECK(!strcmp(l.kernel, "symm_p2p_n0"));
     T_CHECK(l.config.grid_x == 1 && l.config.block_x == 32);
     T_CHECK(l.messages.channels == 1 && l.messages.ops == 1 && !l.messages.listed);
-    T_CHECK(!l.messages.bulk && !l.messages.self && l.messages.first[0] == 0);
+    T_CHECK(!l.messages.self && l.messages.first[0] == 0);
     T_EQ(op->buff, (uintptr_t)mem + 256);
     T_CHECK(op->off != SYMM_STAGED && op->count == 10 && op->type == symmDouble);
     T_CHECK(op->esize_log == 3 && op->peer == 1 && op->sends == 1 && op->last == 1);
@@ -100,8 +99,9 @@ static void a_buffer_in_no_window_is_staged(void) {
     finish(2);
 }
 
-/* Small messages: a warp for each channel. Large ones: what is under way fills the CTAs. */
-enum { QUARTER = SYMM_GPU_P2P_THREADS / 4 };
+/* Each channel has as many warps as the largest message keeps busy: with four units of a line's 480
+ * bytes each up to the ring, with 4 KB beyond. */
+enum { QUARTER = SYMM_GPU_P2P_THREADS / 4, WARPS = QUARTER / 32 };
 static void grids_grow_with_the_bytes(void) {
     start(4);
     T_OK(symmGroupStart());
@@ -113,11 +113,17 @@ static void grids_grow_with_the_bytes(void) {
     gk_launch l = gk_last(0);
     T_CHECK(l.config.grid_x == 2 && l.config.block_x == QUARTER && l.messages.channels == 8);
     T_EQ(l.messages.self, 3);
-    T_OK(send(0, SYMM_P2P_SMALL + 1, 1, NULL));
+    T_OK(send(0, 2000, 1, NULL));
     l = gk_last(0);
-    T_CHECK(l.messages.bulk && l.config.grid_x == 1 && l.config.block_x == QUARTER);
-    T_OK(send(0, GK_MB, 1, NULL));
-    T_EQ(gk_last(0).config.grid_x, GK_MB / (16 << 10) + 1);
+    T_CHECK(l.config.grid_x == 1 && l.config.block_x == 64);
+    T_OK(send(0, 16 << 10, 1, NULL));
+    l = gk_last(0);
+    T_CHECK(l.config.grid_x == (1 + (16 << 10) / 1920 + WARPS - 1) / WARPS);
+    T_OK(symmGroupStart());
+    T_OK(send(0, 16 << 10, 1, NULL));
+    T_OK(recv(GK_MB, 16 << 10, 1, NULL));
+    T_OK(symmGroupEnd());
+    T_CHECK(gk_last(0).config.grid_x == (2 * (1 + (16 << 10) / 1920) + WARPS - 1) / WARPS);
     T_OK(send(0, 4 * GK_MB, 1, NULL));
     const int budget = gk_inside(comms[0])->gpus.budget;
     T_EQ((int)gk_last(0).config.grid_x, budget < 128 ? budget : 128);

@@ -86,7 +86,6 @@ static void launch_ops(int rank, const symm_gpu_p2p_op *ops, int n) {
     }
     a->channels = (uint32_t)n;
     a->ops = (uint16_t)n;
-    a->bulk = 1;
     launch(rank, "emu_p2p", 1, 64);
 }
 

@@ -95,7 +95,7 @@ static void nothing_is_stored_where_counts_differ(void) {
     for (int i = 0; i < cases(24); i++) {
         const uint64_t seed = 18000 + first_seed() + (unsigned)i;
         begin_pair(seed);
-        const uint64_t sent = 5 * k.ring, wanted = SYMM_P2P_ONE_PIECE(k.ring) + 1 + draw(100);
+        const uint64_t sent = 5 * k.ring, wanted = k.ring + 1 + draw(100);
         launch_flood(0, 1, &sent);
         launch_flood(1, 1, &wanted);
         k.launch[0].ctas = 2, k.launch[0].threads = 128; /* all at once, before it is told */
@@ -167,7 +167,6 @@ static void begin_lone(uint64_t seed, int n, message m, int sends) {
     a->channels = a->ops = 1;
     a->op[0] = op_of(&m, sends);
     a->op[0].last = 1;
-    a->bulk = m.bytes > SYMM_P2P_ONE_PIECE(k.ring);
     a->self = (uint8_t)(m.from == m.to ? 1 << sends : 0);
     launch(own, "emu_p2p", 1 + draw(2), 32 * (1 + draw(2)));
     even_out();

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/common/p2p_ring.h"
 #include "device/host/reduce.h"
 #include "host/coll/plan.h"
 #include "coll_expect.h"
@@ -508,10 +509,10 @@ static void gpu_scratch_is_divided(void) {
             /* at least two rows of one warp */
             T_CHECK(s.gpu.stage_bytes % 4096 == 0 &&
                     s.gpu.stage_bytes >= 2 * 512 * ranks * SYMM_GPU_STAGE_PLACES);
-            T_CHECK(s.gpu.p2p_ring >= 2048 && !(s.gpu.p2p_ring & (s.gpu.p2p_ring - 1)));
+            T_CHECK(s.gpu.p2p_ring >= 1024 && !(s.gpu.p2p_ring & (s.gpu.p2p_ring - 1)));
             T_CHECK(s.gpu.p2p_off >= sizeof(symm_gpu_ctl) && s.gpu.p2p_off % 4096 == 0);
-            T_CHECK(s.gpu.ll_off >= s.gpu.p2p_off + ranks * s.gpu.p2p_ring);
-            T_CHECK(ranks * s.gpu.p2p_ring <= bytes / 4);
+            T_CHECK(s.gpu.ll_off >= s.gpu.p2p_off + ranks * SYMM_P2P_GPU_BYTES(s.gpu.p2p_ring));
+            T_CHECK(ranks * SYMM_P2P_GPU_BYTES(s.gpu.p2p_ring) <= bytes / 4);
             T_CHECK(s.gpu.stage_off + s.gpu.stage_bytes <= SYMM_CTL_BYTES + bytes);
         }
 }

@@ -11,5 +11,7 @@ enum { SYMM_P2P_FEW = 8 };
 /* Messages of up to SMALL bytes cross in one piece, if a ring has room for two. */
 #define SYMM_P2P_SMALL           (8u << 10)
 #define SYMM_P2P_ONE_PIECE(ring) ((ring) / 2 < SYMM_P2P_SMALL ? (ring) / 2 : SYMM_P2P_SMALL)
+/* GPUs: what a ring takes of the scratch. Lines with flags need more room than their data. */
+#define SYMM_P2P_GPU_BYTES(ring) (2 * (ring))
 
 #endif

@@ -1,75 +1,123 @@
-/* p2p_ways.cuh - point-to-point: what a channel does next, of a sender and of a receiver. GPU code:
- * the first lane of the warp that leads the channel runs it. The rest is in p2p.cuh.
+/* p2p_ways.cuh - point-to-point: where things lie, lines of messages in the ring of a pair, and
+ * what a team counts. GPU code: whole warps run it, all lanes with the same state. What a channel
+ * does next is in p2p.cuh.
  *
- * The calls of one direction of one pair of ranks are a channel, in call order. Each channel is led
- * by one warp, whose first lane keeps its state and goes on with it wherever that needs no wait: a
- * warp goes round its channels. So no channel waits for another, however few warps there are, and
- * a list ends whatever the order in which the ranks wrote theirs down (docs/kernels.md). Grids
- * need not be equal.
+ * The calls of one direction of one pair of ranks are a channel, in call order. Each channel has a
+ * team of warps: if there are more warps than channels each warp is of one team, else each team is
+ * one warp, which goes round its channels. Every member walks through all calls and takes a share
+ * that follows from its number. So no claim, and no word that two members read, stands before the
+ * data. Teams of both sides need not be equal: no place says which warp it is of.
  *
- * A message takes one way. Both ranks know it from its size, its head and what the receive wants:
- *   tiny   in its head.
- *   small  in the ring of its pair; then the head. The warp that leads copies it.
- *   eager  its head; then through the ring, piece by piece. It fits, so it needs no receiver.
- *   meets  its head; then the sender waits for the receiver's `want`, which comes before the head
- *          if the receiver is early. The sender stores if the receiver is in a window, else the
- *          receiver loads if the sender is in one, else it goes through the ring.
- * Large copies are jobs: any warp with nothing else to do takes the next piece of one. A piece is
- * always ready to be copied, so no warp waits with one.
+ * The ring of a pair is cut into units of 512 bytes: four lines with flags (dev.cuh), 480 bytes of
+ * data. Units have numbers from 0, for ever; that of a unit, and one, is its flag. A ring never
+ * holds anything but units, so a flag lies where only flags have lain, and an old one is smaller.
+ * A message begins with a unit that says its count and type. What it means follows from its size,
+ * which both sides know:
+ *   lines  up to the ring: the data behind the head, in as many units as it needs.
+ *   meets  beyond: the head alone. The sender waits for the receiver's `want`. It stores if the
+ *          receiver is in a window, else the receiver loads if the sender is in one, else the data
+ *          goes in units behind the head.
  *
- * Numbers of messages and positions in rings are in the control block, so a replay goes on where
- * the last kernel ended. No epoch, no parity, no signature. */
+ * A ring has segments. Members count the units that they have taken of each; who completes one
+ * tells the sender, who then may use it again. No order of segments: the sender asks for the one
+ * that it wants to write.
+ *
+ * Where the ring of a pair stands is in the control block, so a replay goes on where the last
+ * kernel ended. No epoch, no parity, no signature. */
 #ifndef SYMM_CUDA_P2P_WAYS_CUH_
 #define SYMM_CUDA_P2P_WAYS_CUH_
 
 #include "../common/p2p_ring.h"
 #include "dev.cuh"
 
-/* Looks for the receiver of a message that could go into the ring: a copy less if it comes. */
-#ifndef P2P_PATIENCE
-#define P2P_PATIENCE 8u
-#endif
-#define P2P_UNIT       4096u           /* bytes that a warp has under way at once */
-#define P2P_PIECE_MOST (8u * P2P_UNIT) /* of a job */
-#define P2P_ALL        0xffffffffu     /* the lanes of a warp */
+#define P2P_PIECE 4096u       /* of a direct copy: what a warp has under way at once */
+#define P2P_HEAD  16u         /* bytes of a head, in the first unit */
+#define P2P_RUN   4u          /* units that a warp moves together */
+#define P2P_ALL   0xffffffffu /* the lanes of a warp */
 
 enum { /* what a channel does */
        P2P_BEGIN,
-       P2P_MEET,  /* sender: waits for `want` */
-       P2P_STORE, /* sender: its job stores */
-       P2P_LEFT,  /* sender: the receiver loads; receiver: the sender stores */
-       P2P_RING,  /* through the ring */
-       P2P_LOAD,  /* receiver: its job loads */
-       P2P_OVER
+       P2P_LINES, /* its share of the units */
+       P2P_MEET,  /* sender: waits for `want`; receiver: for the head */
+       P2P_ROUND, /* receiver: all members have read the head */
+       P2P_COPY,  /* its share of a direct copy */
+       P2P_COUNT, /* all members have done their share */
+       P2P_AWAIT  /* for the other side's word that it has ended */
 };
-enum { P2P_NOTHING, P2P_MOVED, P2P_COPY, P2P_ENDED, P2P_LEAVE }; /* what a step came to */
+enum { P2P_NOTHING, P2P_MOVED, P2P_ENDED, P2P_LEAVE }; /* what a step came to */
 
-struct channel { /* shared by a warp; its first lane writes */
-    symm_gpu_p2p_op call;
-    uint64_t bytes, seq;   /* of the message */
-    uint64_t begins;       /* position in the ring */
-    uint64_t given, moved; /* bytes given to jobs; of these, those of jobs that have ended */
-    uint64_t since;        /* of wait_slow */
-    char *to[2];           /* a small copy, in up to two parts */
-    const char *from[2];
-    uint64_t part[2];
-    uint32_t at; /* its call */
-    uint32_t jobs, reaped, looks;
-    int does, told, alone;
+/* Of one member, the same in all lanes. While it works on a channel its warp has this in registers:
+ * so what is rarely needed is not here, and what a call says is packed. */
+struct channel {
+    uint64_t buff, off, bytes; /* of the call */
+    uint64_t unit;             /* at which the message begins */
+    uint64_t at;               /* the next unit, or piece, of this member's share */
+    uint32_t call;             /* see call_type and the next */
+    uint32_t taken, taken_in; /* units taken of this segment (of all laps, its number's low half) */
+    uint32_t lead;            /* bytes of units before the data; 0: no data in units */
+    uint32_t team;            /* members */
+    uint8_t does, stuck, mates; /* mates: waits for its own team */
 };
+/* The rest of it, in shared memory. Its first lane writes it. */
+struct member {
+    uint64_t other;         /* the peer's buffer, or what its head says of it */
+    uint64_t since;         /* first lane's: of wait_slow */
+    uint32_t no, at;        /* the channel; of its team */
+    uint32_t index, rounds; /* the call; first lane's: rounds of the team */
+    int slot, alone;        /* first lane's */
+};
+struct p2p_slot {
+    channel c; /* if the warp has several, or the registers are needed */
+    member m;
+};
+/* Teams of one warp have several channels each, and then a CTA has no more than this. */
+#define P2P_SLOTS (SYMM_GPU_CHANNELS + SYMM_GPU_P2P_THREADS / 32)
 struct p2p_shared {
-    channel ch[SYMM_GPU_CHANNELS];
+    p2p_slot slot[P2P_SLOTS];
+    uint64_t kernel; /* kernels of sends and receives before this one; all warps write it */
 };
 
 struct work { /* a warp's */
     const symm_gpu_p2p_args *args;
     const symm_args *a;
     run r;
-    channel *ch;
-    unsigned lane, warp, warps; /* of the CTA */
-    uint64_t progress;          /* first lane: of the whole kernel, when it last looked */
-    int noted;                  /* first lane: it has said what it waits in */
+    p2p_shared *shared;
+    piece mine;
+    unsigned lane, slots;
+    unsigned now; /* the slot that it is at */
 };
+
+DEV member &member_of(const work &w) {
+    return w.shared->slot[w.now].m;
+}
+/* 1: of its team this is the one that looks after heads and ends. */
+DEV int is_first(const work &w) {
+    return !member_of(w).at;
+}
+/* By all lanes, of which each has the value. */
+DEV void set_other(const work &w, uint64_t other) {
+    __syncwarp(); /* all have read what is written over */
+    if (w.lane == 0) member_of(w).other = other;
+    __syncwarp();
+}
+
+/* What a call says: its type, its element's size, its peer, whether it sends, whether it is the
+ * channel's last one. */
+DEV unsigned call_type(const channel &c) {
+    return c.call & 255u;
+}
+DEV unsigned call_log(const channel &c) {
+    return c.call >> 8 & 15u;
+}
+DEV int call_last(const channel &c) {
+    return (int)(c.call >> 12 & 1u);
+}
+DEV int call_sends(const channel &c) {
+    return (int)(c.call >> 13 & 1u);
+}
+DEV int call_peer(const channel &c) {
+    return (int)(c.call >> 16);
+}
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
@@ -79,347 +127,293 @@ DEV symm_gpu_p2p_in *p2p_in(const symm_args *a, int source, int rank) {
 DEV symm_gpu_p2p_out *p2p_out(const symm_args *a, int source, int rank) {
     return &ctl_of(a, source)->p2p_out[rank];
 }
-DEV uint64_t ring_of(const symm_args *a) {
-    return a->scratch.gpu.p2p_ring;
+/* The records of this channel's pair. */
+DEV symm_gpu_p2p_in *in_of(const work &w, const channel &c) {
+    return call_sends(c) ? p2p_in(w.a, w.a->rank, call_peer(c))
+                         : p2p_in(w.a, call_peer(c), w.a->rank);
 }
-DEV char *ring_at(const symm_args *a, int source, int rank, uint64_t at) {
+DEV symm_gpu_p2p_out *out_of(const work &w, const channel &c) {
+    return call_sends(c) ? p2p_out(w.a, w.a->rank, call_peer(c))
+                         : p2p_out(w.a, call_peer(c), w.a->rank);
+}
+DEV uint64_t ring_units(const symm_args *a) {
+    return SYMM_P2P_GPU_BYTES(a->scratch.gpu.p2p_ring) / LINE_BYTES;
+}
+/* Units of a segment: a power of two, as the ring. */
+DEV unsigned segment_log(const symm_args *a) {
+    return (unsigned)__ffs((int)(ring_units(a) / SYMM_GPU_P2P_SEGMENTS)) - 1;
+}
+/* The ring of the channel's pair: where this lane's 16 bytes of its units lie. */
+DEV char *ring_of(const work &w, const channel &c) {
+    const symm_args *a = w.a;
+    const int source = call_sends(c) ? a->rank : call_peer(c);
+    const int rank = call_sends(c) ? call_peer(c) : a->rank;
     return flat(a, rank,
-                a->scratch.gpu.p2p_off + (unsigned)source * ring_of(a) + (at & (ring_of(a) - 1)));
+                a->scratch.gpu.p2p_off +
+                    (unsigned)source * SYMM_P2P_GPU_BYTES(a->scratch.gpu.p2p_ring)) +
+           w.lane * 16;
 }
-/* What a message takes of the ring. */
-DEV uint64_t ring_need(uint64_t bytes) {
-    return (bytes + 15) & ~15ull;
+/* From there to a unit. */
+DEV uint32_t place_of(const work &w, uint64_t unit) {
+    return ((uint32_t)unit & ((uint32_t)ring_units(w.a) - 1)) * LINE_BYTES;
 }
-DEV int is_big(const symm_args *a, uint64_t bytes) {
-    return bytes > SYMM_P2P_ONE_PIECE(ring_of(a));
+/* What the head of a message says first, and what a receive wants. */
+#define WORD_COUNT (~0ull >> 8)
+DEV uint64_t word_of(const channel &c) {
+    return c.bytes >> call_log(c) | (uint64_t)call_type(c) << 56;
 }
-/* The index, in the list, of the i-th channel of this CTA. */
-DEV unsigned channel_no(unsigned i) {
-    return i * gridDim.x + blockIdx.x;
+DEV int is_big(const work &w, const channel &c) {
+    return c.bytes > w.a->scratch.gpu.p2p_ring;
 }
 /* What both sides do once they have met, from where their buffers are. */
+enum { P2P_STORES, P2P_LOADS, P2P_IN_UNITS };
 DEV int way_of(uint64_t source, uint64_t target) {
-    return target != SYMM_STAGED ? P2P_STORE : source != SYMM_STAGED ? P2P_LOAD : P2P_RING;
+    return target != SYMM_STAGED ? P2P_STORES : source != SYMM_STAGED ? P2P_LOADS : P2P_IN_UNITS;
+}
+DEV uint64_t units_of(const channel &c) {
+    return c.lead ? (c.bytes + c.lead + (LINE_DATA - 1)) / LINE_DATA : 1;
 }
 
 /* ---- calls of a channel ---------------------------------------------------------------------- */
 
-DEV void load_call(work &w, channel &c) {
+DEV uint64_t low_word(const uint4 &v) {
+    return (uint64_t)v.y << 32 | v.x;
+}
+DEV uint64_t high_word(const uint4 &v) {
+    return (uint64_t)v.w << 32 | v.z;
+}
+DEV uint4 two_words(uint64_t low, uint64_t high) {
+    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32));
+}
+DEV void load_call(const work &w, channel &c) {
+    uint64_t count;
+    uint32_t what, last;
     if (w.args->listed) {
-        const char *at = (const char *)&w.r.ctl->p2p.list[c.at];
+        const char *at = (const char *)&w.r.ctl->p2p.list[member_of(w).index];
         const uint4 lo = load16(at), hi = load16(at + 16);
-        c.call.buff = (uint64_t)lo.y << 32 | lo.x, c.call.off = (uint64_t)lo.w << 32 | lo.z;
-        c.call.count = (uint64_t)hi.y << 32 | hi.x;
-        c.call.type = (uint8_t)hi.z, c.call.esize_log = (uint8_t)(hi.z >> 8);
-        c.call.peer = (uint8_t)(hi.z >> 16), c.call.sends = (uint8_t)(hi.z >> 24);
-        c.call.last = (uint8_t)hi.w;
+        c.buff = low_word(lo), c.off = high_word(lo);
+        count = low_word(hi);
+        what = hi.z, last = hi.w & 1u;
     } else {
-        c.call = w.args->op[c.at];
+        const symm_gpu_p2p_op *op = &w.args->op[member_of(w).index];
+        c.buff = op->buff, c.off = op->off, count = op->count;
+        what = op->type | (uint32_t)op->esize_log << 8 | (uint32_t)op->peer << 16 |
+               (uint32_t)op->sends << 24;
+        last = op->last;
     }
-    c.bytes = c.call.count << c.call.esize_log;
+    c.call = (what & 0xff0fffu) | last << 12 | (what >> 24 & 1u) << 13;
+    c.bytes = count << call_log(c);
     c.does = P2P_BEGIN;
-    c.looks = 0, c.told = 0;
-    c.given = c.moved = 0;
+    c.stuck = 0;
 }
 
-/* The call has ended; if it was the channel's last one, so has the channel. */
-DEV int end_call(work &w, channel &c) {
-    if (!c.call.last) {
-        c.at++;
-        load_call(w, c);
-        return P2P_MOVED;
+/* Where the pair's ring stands: the newer of two places. What a member of this kernel has written
+ * already, whose number is that of this kernel, does not count; the older place is written next. */
+DEV void load_place(const work &w, channel &c, member &m, uint64_t kernel) {
+    const symm_gpu_p2p_at *at = call_sends(c) ? out_of(w, c)->at : in_of(w, c)->at;
+    uint64_t unit = 0;
+    if (w.lane == 0) {
+        const uint4 v = get16(&at[0]), u = get16(&at[1]);
+        const uint64_t first = high_word(v), second = high_word(u);
+        const int use = first > kernel || (second <= kernel && second > first);
+        unit = low_word(use ? u : v);
+        m.slot = !use;
     }
-    symm_gpu_p2p *own = &w.r.ctl->p2p;
-    c.does = P2P_OVER;
-    if (c.call.peer == w.a->rank) give8(&own->self[c.call.sends], 1); /* pairs with is_alone */
-    if (w.args->bulk) add8(&own->ended, 1); /* pairs with all_ended; else nobody asks */
-    return P2P_MOVED;
+    c.unit = __shfl_sync(P2P_ALL, unit, 0);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------ */
+/* ---- counting -------------------------------------------------------------------------------- */
 
-DEV symm_gpu_p2p_job *job_of(const work &w, unsigned no, uint32_t i) {
-    return &w.r.ctl->p2p.job[no][i % SYMM_GPU_P2P_JOBS];
+/* Tells how many units this member has taken. What it has loaded from them it has stored, so its
+ * loads have returned: neither the count nor the sender's word needs a fence. */
+DEV void tell_taken(const work &w, channel &c) {
+    if (!c.taken) return;
+    __syncwarp(); /* all lanes have loaded what is counted */
+    if (w.lane == 0) {
+        const unsigned i = c.taken_in % SYMM_GPU_P2P_SEGMENTS;
+        const uint64_t now = count8_gpu(&in_of(w, c)->taken[i], c.taken) + c.taken;
+        const int all = !(now & ((1u << segment_log(w.a)) - 1));
+        if (all) put8(&out_of(w, c)->credit[i], now); /* pairs with free_units */
+    }
+    __syncwarp();
+    c.taken = 0;
+}
+DEV void take_unit(const work &w, channel &c, uint64_t unit) {
+    const uint32_t in = (uint32_t)(unit >> segment_log(w.a));
+    if (c.taken_in != in) tell_taken(w, c);
+    c.taken_in = in;
+    c.taken++;
 }
 
-/* The next job of channel `no`: whatever warp is free copies its pieces. All earlier jobs in this
- * place have ended, so nobody reads it any more. */
-DEV int open_job(work &w, channel &c, unsigned no, char *to, const char *from, uint64_t bytes) {
-    symm_gpu_p2p_job *j = job_of(w, no, c.jobs++);
-    uint64_t piece = (bytes >> 9) / P2P_UNIT * P2P_UNIT;
-    if (piece < P2P_UNIT) piece = P2P_UNIT;
-    if (piece > P2P_PIECE_MOST) piece = P2P_PIECE_MOST;
-    put8(&j->src, (uint64_t)(uintptr_t)from);
-    put8(&j->dst, (uint64_t)(uintptr_t)to);
-    put8(&j->bytes, bytes);
-    put8(&j->piece, piece);
-    put8(&j->done, 0);
-    give8(&j->claim, (bytes + piece - 1) / piece << 32); /* pairs with claim_piece */
-    c.given += bytes;
-    return P2P_MOVED;
+/* A round of the team: 0, a member has not done the one before; 2, this is its last one, behind
+ * all that the others have done; else 1. Whole warp. */
+DEV int count_round(const work &w, channel &c) {
+    int got = 0;
+    __syncwarp(); /* all lanes' accesses come before the count */
+    if (c.team == 1) return 2;
+    if (w.lane == 0) {
+        member &m = member_of(w);
+        uint64_t *done = &w.r.ctl->p2p.team[m.no].done;
+        const uint64_t before = (uint64_t)m.rounds * c.team;
+        if (get8(done) >= before) /* pairs with the others' */
+            got = 1 + (add8_gpu(done, 1) == before + c.team - 1);
+        m.rounds += got > 0;
+    }
+    got = __shfl_sync(P2P_ALL, got, 0);
+    __syncwarp();
+    c.mates = !got;
+    return got;
 }
 
-/* 1: the oldest job has ended; its bytes are in c.moved, and what it copied comes before what is
- * released from here on. */
-DEV int reap_job(work &w, channel &c, unsigned no) {
-    if (c.reaped == c.jobs) return 0;
-    symm_gpu_p2p_job *j = job_of(w, no, c.reaped);
-    const uint64_t bytes = get8(&j->bytes), piece = get8(&j->piece);
-    if (take8(&j->done) != (bytes + piece - 1) / piece) return 0; /* pairs with copy_piece */
-    c.reaped++;
-    c.moved += bytes;
-    return 1;
+/* ---- units ----------------------------------------------------------------------------------- */
+
+/* Units of the share to be moved together: several only if each lane has all of its piece of each,
+ * or nothing, at multiples of 16 bytes. */
+DEV unsigned run_of(const channel &c, int *whole) {
+    const uint64_t units = units_of(c), t = c.team;
+    unsigned n = 1;
+#pragma unroll
+    for (unsigned u = 1; u < P2P_RUN; u++) n += c.at + u * t < units;
+    *whole = !(c.buff & 15u) &&
+             (!(c.bytes & 15u) || (c.at + (n - 1) * t + 1) * LINE_DATA - c.lead <= c.bytes);
+    return *whole ? n : 1;
+}
+/* Where this lane's data of a unit lies in the buffer, and how much of it there is. */
+DEV int64_t data_from(const work &w, const channel &c, uint64_t at) {
+    return (int64_t)(at * LINE_DATA + (unsigned)w.mine.at) - (int64_t)c.lead;
+}
+DEV int64_t data_valid(const channel &c, int64_t from) {
+    return from < 0 ? 0 : (int64_t)c.bytes - from;
+}
+/* Of `n` whole units of the share those of which this lane has its piece: from the first one, or
+ * the second, which has the head, up to the last, or the one before. A piece's bytes, or 0. */
+struct piece_range {
+    unsigned first, end;
+    int size;
+};
+DEV piece_range pieces_in(const work &w, const channel &c, unsigned n, int64_t from) {
+    const int64_t last = from + (int64_t)(n - 1) * c.team * LINE_DATA;
+    return {from < 0, n - (last >= (int64_t)c.bytes), w.mine.flags ? 8 : 16};
 }
 
-/* Bytes of the message for its next job in the ring, of `there` that are free, or filled. */
-DEV uint64_t ring_part(const symm_args *a, const channel &c, int64_t there) {
-    const uint64_t ring = ring_of(a), at = (c.begins + c.given) & (ring - 1);
-    uint64_t part = c.bytes - c.given;
-    if (there <= 0 || c.jobs - c.reaped == SYMM_GPU_P2P_JOBS) return 0;
-    if (part > (uint64_t)there) part = (uint64_t)there;
-    if (part > ring / 4) part = ring / 4;
-    return part > ring - at ? ring - at : part;
+/* What is not whole. Not inlined: registers belong to the rest. */
+static __device__ __noinline__ uint4 load_odd(const char *p, int64_t valid, int flags) {
+    uint32_t v[4] = {}, half[2];
+    if (!flags) load_user(v, p, valid, alignment(p));
+    if (flags) load_user(half, p, valid, alignment(p)), v[0] = half[0], v[1] = half[1];
+    return make_uint4(v[0], v[1], v[2], v[3]);
 }
-/* Position behind what has been moved; a message takes whole units of 16 bytes. */
-DEV uint64_t ring_moved(const channel &c) {
-    return c.begins + (c.moved == c.bytes ? ring_need(c.bytes) : c.moved);
+static __device__ __noinline__ void store_odd(char *p, uint4 v, int64_t valid, int flags) {
+    const uint32_t all[4] = {v.x, v.y, v.z, v.w}, half[2] = {v.x, v.y};
+    if (flags)
+        store_user(p, half, valid, alignment(p));
+    else
+        store_user(p, all, valid, alignment(p));
 }
 
-/* ---- small copies ---------------------------------------------------------------------------- */
-
-DEV void set_copy(channel &c, char *to, const char *from, uint64_t bytes) {
-    c.to[0] = to, c.from[0] = from;
-    c.part[0] = bytes, c.part[1] = 0;
-}
-/* Between the buffer and the ring, which may end inside the message. */
-DEV void set_ring_copy(const symm_args *a, channel &c, int source, int rank) {
-    const uint64_t ring = ring_of(a), left = ring - (c.begins & (ring - 1));
-    char *buff = (char *)(uintptr_t)c.call.buff;
-    uint64_t done = 0;
-    for (int i = 0; i < 2; i++) {
-        const uint64_t rest = c.bytes - done, part = !i && rest > left ? left : rest;
-        char *place = ring_at(a, source, rank, c.begins + done);
-        c.to[i] = c.call.sends ? place : buff + done;
-        c.from[i] = c.call.sends ? buff + done : place;
-        c.part[i] = part;
-        done += part;
+DEV void load_units(const work &w, const channel &c, unsigned n, int whole,
+                    uint32_t (&v)[P2P_RUN][4]) {
+    const char *buff = (const char *)(uintptr_t)c.buff;
+    const int64_t from = data_from(w, c, c.at);
+    if (whole) {
+        const piece_range m = pieces_in(w, c, n, from);
+#pragma unroll
+        for (unsigned u = 0; u < P2P_RUN; u++)
+            load_sized(v[u], buff + from + (uint64_t)(u * c.team) * LINE_DATA,
+                       u >= m.first && u < m.end ? m.size : 0);
+    } else {
+        const uint4 one = load_odd(buff + from, data_valid(c, from), w.mine.flags);
+        v[0][0] = one.x, v[0][1] = one.y, v[0][2] = one.z, v[0][3] = one.w;
     }
 }
-
-/* ---- sender: all by the first lane ----------------------------------------------------------- */
-
-DEV void put_head(work &w, channel &c, int meets) {
-    const int peer = c.call.peer;
-    symm_gpu_p2p_out *out = p2p_out(w.a, w.a->rank, peer);
-    symm_p2p_head *head = &p2p_in(w.a, w.a->rank, peer)->head[c.seq % SYMM_P2P_SLOTS];
-    put8(&head->count, c.call.count);
-    put8(&head->type, c.call.type);
-    if (c.bytes > SYMM_P2P_TINY) {
-        put8(&head->from, c.call.off);
-        put8(&head->begins, c.begins);
-        put8(&head->meets, (unsigned)meets);
-    }
-    give8(&head->seq, c.seq); /* pairs with receive_begin */
-    put8(&out->sent, c.seq);
-}
-
-/* Whether the receive has said what it wants, and wants what we send. One that differs finds that
- * out itself, by the head. */
-DEV int has_met(const symm_gpu_p2p_want *want, const channel &c) {
-    return take8(&want->no) == c.seq && /* pairs with announce */
-           get8(&want->count) == c.call.count && get8(&want->type) == c.call.type;
-}
-
-static __device__ __noinline__ int send_begin(work &w, channel &c) {
-    const symm_args *a = w.a;
-    const int peer = c.call.peer;
-    symm_gpu_p2p_out *out = p2p_out(a, a->rank, peer);
-    const uint64_t need = ring_need(c.bytes);
-    c.seq = get8(&out->sent) + 1;
-    c.begins = get8(&out->at);
-    if (c.seq > SYMM_P2P_SLOTS &&
-        (int64_t)(c.seq - SYMM_P2P_SLOTS - take8(&out->taken)) > 0) /* pairs with received */
-        return P2P_NOTHING;
-    if (c.bytes <= SYMM_P2P_TINY) {
-        set_copy(c, p2p_in(a, a->rank, peer)->head[c.seq % SYMM_P2P_SLOTS].tiny,
-                 (const char *)(uintptr_t)c.call.buff, c.bytes);
-        return P2P_COPY;
-    }
-    if (!is_big(a, c.bytes)) {
-        /* pairs with give_back */
-        if (c.begins + need - take8(&out->taken_at) > ring_of(a)) return P2P_NOTHING;
-        set_ring_copy(a, c, a->rank, peer);
-        return P2P_COPY;
-    }
-    const int fits = need <= ring_of(a), met = has_met(&out->want[c.seq & 1], c);
-    if (fits && !met && c.looks++ < P2P_PATIENCE) return P2P_NOTHING;
-    put_head(w, c, met || !fits);
-    c.does = met || !fits ? P2P_MEET : P2P_RING;
-    return P2P_MOVED;
-}
-
-/* The head's `meets` has told the receiver that we wait for its `want`. */
-DEV int send_meet(work &w, channel &c, unsigned no) {
-    const symm_args *a = w.a;
-    const symm_gpu_p2p_want *want = &p2p_out(a, a->rank, c.call.peer)->want[c.seq & 1];
-    if (!has_met(want, c)) return P2P_NOTHING;
-    const uint64_t off = get8(&want->off);
-    const int way = way_of(c.call.off, off);
-    c.does = way == P2P_LOAD ? P2P_LEFT : way;
-    return way == P2P_STORE ? open_job(w, c, no, flat(a, c.call.peer, off),
-                                       (const char *)(uintptr_t)c.call.buff, c.bytes)
-                            : P2P_MOVED;
-}
-
-DEV int send_ring(work &w, channel &c, unsigned no) {
-    const symm_args *a = w.a;
-    const int peer = c.call.peer;
-    symm_gpu_p2p_out *out = p2p_out(a, a->rank, peer);
-    if (reap_job(w, c, no)) {
-        give8(&p2p_in(a, a->rank, peer)->filled, ring_moved(c)); /* pairs with receive_ring */
-        if (c.moved < c.bytes) return P2P_MOVED;
-        put8(&out->at, ring_moved(c));
-        return end_call(w, c);
-    }
-    if (c.given == c.bytes) return P2P_NOTHING;
-    const uint64_t at = c.begins + c.given,
-                   part = ring_part(a, c, (int64_t)(take8(&out->taken_at) + ring_of(a) - at));
-    return part ? open_job(w, c, no, ring_at(a, a->rank, peer, at),
-                           (const char *)(uintptr_t)c.call.buff + c.given, part)
-                : P2P_NOTHING;
-}
-
-static __device__ __noinline__ int send_step(work &w, channel &c, unsigned no) {
-    const symm_args *a = w.a;
-    const int peer = c.call.peer;
-    switch (c.does) {
-    case P2P_BEGIN: return send_begin(w, c);
-    case P2P_MEET: return send_meet(w, c, no);
-    case P2P_RING: return send_ring(w, c, no);
-    case P2P_STORE:
-        if (!reap_job(w, c, no)) return P2P_NOTHING;
-        give8(&p2p_in(a, a->rank, peer)->stored, c.seq); /* pairs with receive_step */
-        return end_call(w, c);
-    default:                                                    /* the receiver loads */
-        return take8(&p2p_out(a, a->rank, peer)->taken) < c.seq /* pairs with received */
-                   ? P2P_NOTHING
-                   : end_call(w, c);
+DEV void store_units(const work &w, const channel &c, unsigned n, int whole,
+                     const uint32_t (&v)[P2P_RUN][4]) {
+    char *buff = (char *)(uintptr_t)c.buff;
+    const int64_t from = data_from(w, c, c.at);
+    if (whole) {
+        const piece_range m = pieces_in(w, c, n, from);
+#pragma unroll
+        for (unsigned u = 0; u < P2P_RUN; u++)
+            store_sized(buff + from + (uint64_t)(u * c.team) * LINE_DATA, v[u],
+                        u >= m.first && u < m.end ? m.size : 0);
+    } else {
+        store_odd(buff + from, make_uint4(v[0][0], v[0][1], v[0][2], v[0][3]), data_valid(c, from),
+                  w.mine.flags);
     }
 }
 
-/* Behind the copy of a tiny or small message. */
-DEV void send_copied(work &w, channel &c) {
-    if (c.bytes > SYMM_P2P_TINY)
-        put8(&p2p_out(w.a, w.a->rank, c.call.peer)->at, c.begins + ring_need(c.bytes));
-    put_head(w, c, 0);
-    end_call(w, c);
+/* What is free of the next `n` units of the share. Relaxed: nothing is read behind it, and no store
+ * goes before the load that decides over it. */
+DEV unsigned free_units(const work &w, const channel &c, unsigned n) {
+    const unsigned log = segment_log(w.a);
+    const uint64_t unit = c.unit + c.at + (uint64_t)(w.lane < n ? w.lane : 0) * c.team,
+                   in = unit >> log, lap = in / SYMM_GPU_P2P_SEGMENTS;
+    /* Pairs with tell_taken. By all lanes, so not behind a branch. */
+    const uint64_t has = get8(&out_of(w, c)->credit[in % SYMM_GPU_P2P_SEGMENTS]);
+    const int is = w.lane < n && has >= lap << log;
+    return (unsigned)__ffs((int)~__ballot_sync(P2P_ALL, is)) - 1;
+}
+DEV void put_unit(const work &w, char *ring, uint64_t unit, const uint32_t (&v)[4]) {
+    line_put(ring + place_of(w, unit), line_pack(v, w.mine.flags, unit + 1), w.mine.flags);
+}
+/* The head, into the first lane's words of the first unit. */
+DEV void set_head(const work &w, const channel &c, uint32_t (&v)[4]) {
+    const uint64_t word = word_of(c);
+    const int is = w.lane == 0;
+    v[0] = is ? (uint32_t)word : v[0], v[1] = is ? (uint32_t)(word >> 32) : v[1];
+    v[2] = is ? (uint32_t)c.off : v[2], v[3] = is ? (uint32_t)(c.off >> 32) : v[3];
+}
+/* ---- direct copies --------------------------------------------------------------------------- */
+
+/* Bytes before the first multiple of 16 and behind the last, fewer than 16 each. */
+DEV void copy_end(char *to, const char *from, unsigned bytes, unsigned lane) {
+    if (lane < bytes) to[lane] = (char)byte_at(from + lane);
 }
 
-/* ---- receiver: all by the first lane --------------------------------------------------------- */
-
-/* A sender that waits for us may do what we want from here on. */
-DEV int announce(work &w, channel &c) {
-    symm_gpu_p2p_want *want = &p2p_out(w.a, c.call.peer, w.a->rank)->want[c.seq & 1];
-    put8(&want->count, c.call.count);
-    put8(&want->type, c.call.type);
-    put8(&want->off, c.call.off);
-    give8(&want->no, c.seq); /* pairs with has_met */
-    c.told = 1;
-    return P2P_MOVED;
-}
-
-/* Up to position `at` the ring is the sender's again. */
-DEV void give_back(work &w, const channel &c, uint64_t at) {
-    /* pairs with send_begin and send_ring */
-    give8(&p2p_out(w.a, c.call.peer, w.a->rank)->taken_at, at);
-}
-
-/* Its head, its place of `want` and the sender's buffer are read no more. */
-DEV int received(work &w, channel &c) {
-    put8(&p2p_in(w.a, c.call.peer, w.a->rank)->received, c.seq);
-    /* pairs with send_begin and send_step */
-    give8(&p2p_out(w.a, c.call.peer, w.a->rank)->taken, c.seq);
-    return end_call(w, c);
-}
-
-/* Says for all ranks what each of the two means, and leaves. */
-static __device__ __noinline__ int receive_differs(work &w, channel &c, uint64_t count,
-                                                   uint64_t type) {
-    symm_p2p_note *note = &host_of(w.a, w.a->rank)->p2p;
-    put8(&note->sent_count, count);
-    put8(&note->sent_type, type);
-    put8(&note->recv_count, c.call.count);
-    put8(&note->recv_type, c.call.type);
-    /* Pairs with symm_message_differs (call_log.c). */
-    give8(&note->differ, (uint64_t)c.call.peer << 32 | ((unsigned)w.a->rank + 1));
-    leave(w.a, 0, symmMismatch, c.call.peer, SYMM_STAGE_P2P);
-    return P2P_LEAVE;
-}
-
-DEV int receive_met(work &w, channel &c, unsigned no, uint64_t source) {
-    const int way = way_of(source, c.call.off);
-    if (!c.told) announce(w, c);
-    c.does = way == P2P_STORE ? P2P_LEFT : way;
-    return way == P2P_LOAD ? open_job(w, c, no, (char *)(uintptr_t)c.call.buff,
-                                      flat(w.a, c.call.peer, source), c.bytes)
-                           : P2P_MOVED;
-}
-
-static __device__ __noinline__ int receive_begin(work &w, channel &c, unsigned no) {
-    const symm_args *a = w.a;
-    symm_gpu_p2p_in *in = p2p_in(a, c.call.peer, a->rank);
-    const int big = is_big(a, c.bytes);
-    c.seq = get8(&in->received) + 1;
-    const symm_p2p_head *head = &in->head[c.seq % SYMM_P2P_SLOTS];
-    if (take8(&head->seq) != c.seq) /* pairs with put_head */
-        return big && !c.told ? announce(w, c) : P2P_NOTHING;
-    const uint64_t count = get8(&head->count), type = get8(&head->type);
-    if (count != c.call.count || type != c.call.type) return receive_differs(w, c, count, type);
-    if (c.bytes <= SYMM_P2P_TINY) {
-        set_copy(c, (char *)(uintptr_t)c.call.buff, head->tiny, c.bytes);
-        return P2P_COPY;
-    }
-    c.begins = get8(&head->begins);
-    if (!big) {
-        set_ring_copy(a, c, c.call.peer, a->rank);
-        return P2P_COPY;
-    }
-    if (get8(&head->meets)) return receive_met(w, c, no, get8(&head->from));
-    c.does = P2P_RING;
-    return P2P_MOVED;
-}
-
-DEV int receive_ring(work &w, channel &c, unsigned no) {
-    const symm_args *a = w.a;
-    const int peer = c.call.peer;
-    if (reap_job(w, c, no)) {
-        give_back(w, c, ring_moved(c));
-        return c.moved < c.bytes ? P2P_MOVED : received(w, c);
-    }
-    if (c.given == c.bytes) return P2P_NOTHING;
-    /* pairs with send_ring */
-    const uint64_t at = c.begins + c.given, filled = take8(&p2p_in(a, peer, a->rank)->filled),
-                   part = ring_part(a, c, (int64_t)(filled - at));
-    return part ? open_job(w, c, no, (char *)(uintptr_t)c.call.buff + c.given,
-                           ring_at(a, peer, a->rank, at), part)
-                : P2P_NOTHING;
-}
-
-static __device__ __noinline__ int receive_step(work &w, channel &c, unsigned no) {
-    switch (c.does) {
-    case P2P_BEGIN: return receive_begin(w, c, no);
-    case P2P_RING: return receive_ring(w, c, no);
-    case P2P_LOAD: return reap_job(w, c, no) ? received(w, c) : P2P_NOTHING;
-    default: /* the sender stores; pairs with send_step */
-        return take8(&p2p_in(w.a, c.call.peer, w.a->rank)->stored) < c.seq ? P2P_NOTHING
-                                                                           : received(w, c);
+/* Buffers that are not the same number of bytes off a multiple of 16. */
+static __device__ __noinline__ void copy_odd(char *to, const char *from, uint64_t bytes,
+                                             unsigned lane) {
+    const int at_to = alignment(to), at_from = alignment(from);
+    for (uint64_t i = lane * 16u; i < bytes; i += 512) {
+        uint32_t v[4];
+        load_user(v, from + i, (int64_t)(bytes - i), at_from);
+        store_user(to + i, v, (int64_t)(bytes - i), at_to);
     }
 }
 
-/* Behind the copy of a tiny or small message. */
-DEV void receive_copied(work &w, channel &c) {
-    if (c.bytes > SYMM_P2P_TINY) give_back(w, c, c.begins + ring_need(c.bytes));
-    received(w, c);
+/* Up to P2P_PIECE bytes. 1: a kernel has left, and nothing was stored. over: see look_over. */
+DEV int copy_piece(const uint32_t *over, char *to, const char *from, unsigned bytes,
+                   unsigned lane) {
+    const unsigned U = P2P_PIECE / 512u;
+    const int odd = (int)(((uintptr_t)to ^ (uintptr_t)from) & 15u);
+    unsigned lead = odd ? bytes : (0u - (unsigned)(uintptr_t)from) & 15u;
+    if (lead > bytes) lead = bytes;
+    const unsigned rows = (bytes - lead) & ~15u, tail = bytes - lead - rows, i = lane * 16u;
+    uint4 v[U];
+    const uint32_t left = get4(over); /* awaited with the data */
+#pragma unroll
+    for (unsigned u = 0; u < U; u++)
+        if (i + u * 512 < rows) v[u] = load16(from + lead + i + u * 512);
+    if (__any_sync(P2P_ALL, left)) return 1;
+#pragma unroll
+    for (unsigned u = 0; u < U; u++)
+        if (i + u * 512 < rows) *(uint4 *)(to + lead + i + u * 512) = v[u];
+    if (odd) {
+        copy_odd(to, from, bytes, lane);
+    } else {
+        copy_end(to, from, lead, lane);
+        copy_end(to + lead + rows, from + lead + rows, tail, lane);
+    }
+    return 0;
+}
+/* Every `team`-th piece from `at` on; the first one that was not copied. */
+DEV uint64_t copy_pieces(const uint32_t *over, char *to, const char *from, uint64_t bytes,
+                         uint64_t at, unsigned team, unsigned lane) {
+    for (uint64_t i; (i = at * P2P_PIECE) < bytes; at += team) {
+        const unsigned part = bytes - i < P2P_PIECE ? (unsigned)(bytes - i) : P2P_PIECE;
+        if (copy_piece(over, to + i, from + i, part, lane)) break;
+    }
+    return at;
 }
 
 #endif

@@ -97,10 +97,29 @@ DEV uint32_t take4(const void *p) {
 DEV void give4(void *p, uint32_t v) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
-/* Adds, and returns what was there. A release as give8 and an acquire as take8 in one. */
-DEV uint64_t add8(void *p, uint64_t by) {
+/* The same for words that only this GPU's warps read and write. Order is passed on: who releases to
+ * a peer afterwards, at system scope, releases what it has acquired here, too. */
+DEV void give8_gpu(void *p, uint64_t v) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+DEV uint64_t take8_gpu(const void *p) {
+    uint64_t v;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+/* Adds, and returns what was there: release and acquire in one. */
+DEV uint64_t add8_gpu(void *p, uint64_t by) {
     uint64_t was;
-    asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;"
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
+                 : "=l"(was)
+                 : "l"(p), "l"(by)
+                 : "memory");
+    return was;
+}
+/* The same without order. */
+DEV uint64_t count8_gpu(void *p, uint64_t by) {
+    uint64_t was;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
                  : "=l"(was)
                  : "l"(p), "l"(by)
                  : "memory");

@@ -3,6 +3,7 @@
 #include "plan.h"
 
 #include "base/check.h"
+#include "device/common/p2p_ring.h"
 
 #define LINE_DATA    480u /* of a warp's four lines: cuda/dev.cuh */
 #define LINE_BYTES   512u
@@ -204,12 +205,12 @@ uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
     return k->places ? plan->lines * LINE_DATA : 0;
 }
 
-/* Rings of messages first, then LL packets, then lines: [parity][phase][source] slots; then
- * staging. Where scratch is short, staging and packets are: each slot of lines has one of a warp.
- */
+/* Rings of messages first, a quarter at most, then LL packets, then lines: [parity][phase][source]
+ * slots; then staging. Where scratch is short, staging and packets are: each slot of lines has one
+ * of a warp. */
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
-    const uint64_t n = (unsigned)nranks, ring = symm_plan_p2p_ring(bytes, nranks),
-                   rings = (n * ring + 4095) & ~4095ull, left = bytes - rings,
+    const uint64_t n = (unsigned)nranks, ring = symm_plan_p2p_ring(bytes / 2, nranks),
+                   rings = (n * SYMM_P2P_GPU_BYTES(ring) + 4095) & ~4095ull, left = bytes - rings,
                    lines = 4 * n * 4 * LINE_BYTES;
     const uint64_t usual = left - left / 7 * 3, kept = usual > lines ? usual : lines;
     symm_scratch s = {.gpu = {.p2p_off = SYMM_CTL_BYTES,
@@ -229,7 +230,7 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
 /* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
  * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per
  * rank (uneven.cuh). 6: messages have rings. 7: a rank has no staging for itself. 8: two ranks load
- * what they reduce from each other's windows (pull.cuh). */
+ * what they reduce from each other's windows (pull.cuh); messages are lines with flags. */
 enum { PROTOCOL = 8 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a

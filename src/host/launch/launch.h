@@ -55,7 +55,6 @@ symmResult_t symm_launch_onesided(symm_comm *c, const symm_onesided_call *call,
 
 typedef struct {
     int ctas, threads;
-    int bulk; /* 1: there are messages that are copied in pieces */
 } symm_message_grid;
 /* GPUs: of a list in so many channels. a: what its calls have in common. */
 symm_message_grid symm_launch_message_grid(const symm_comm *c, const symm_args *a,

@@ -76,7 +76,6 @@ static symmResult_t launch(symm_comm *c, const symm_p2p_list *l, symmStream_t st
     SYMM_ASSERT(s.args.channels > 0 && !s.args.listed == (s.args.ops > 0));
     s.args.a.nctas = grid.ctas;
     s.args.a.gpu.serial = serial;
-    s.args.bulk = (uint8_t)g.bulk;
     *ctas = grid.ctas;
     SYMM_ASSERT(grid.ctas <= c->gpus.budget || c->gpus.budget < 1);
     void *args[] = {&s.args};

@@ -10,10 +10,11 @@
 
 /* ---- the grid -------------------------------------------------------------------------------- */
 
-/* CTAS: of WARPS; more do not make the link faster. PER_WARP: bytes that it has under way at once.
- * QUARTERS: of a CTA, where it may take only one of a multiprocessor. Other kernels of this rank
- * and other ranks may have other grids. */
-enum { WARPS = SYMM_GPU_P2P_THREADS / 32, CTAS = 32, PER_WARP = 4096, QUARTERS = 4 };
+/* CTAS: of WARPS; more do not make the link faster. PER_WARP: bytes that it has under way at once,
+ * in lines and directly. QUARTERS: of a CTA, where it may take only one of a multiprocessor. Other
+ * kernels of this rank and other ranks may have other grids. */
+enum { WARPS = SYMM_GPU_P2P_THREADS / 32, CTAS = 32, QUARTERS = 4 };
+enum { PER_WARP_LINES = 4 * 480, PER_WARP_DIRECT = 4096 };
 
 static int clamp(int v, int lo, int hi) {
     return v < lo ? lo : v > hi ? hi : v;
@@ -34,24 +35,25 @@ static int warps_of(const symm_comm *c) {
     return forced ? clamp(forced, 1, most) : most;
 }
 
-/* A warp for each channel, as far as there are some; and what copies so many bytes. */
-static int ctas_of(const symm_comm *c, int channels, uint64_t bytes) {
-    const int warps = warps_of(c), most = most_ctas(c);
-    uint64_t need = (uint64_t)((channels + warps - 1) / warps);
-    const uint64_t per = (unsigned)warps * PER_WARP;
-    if (bytes && bytes / per + 1 > need) need = bytes / per + 1;
-    return need < (unsigned)most ? (int)need : most;
+/* Warps that a message keeps busy. */
+static uint64_t busy_with(const symm_p2p_op *op, uint64_t ring) {
+    return 1 + op->bytes / (op->bytes > ring ? PER_WARP_DIRECT : PER_WARP_LINES);
 }
 
+/* Each channel has as many warps as its largest message of all keeps busy, as far as there are so
+ * many: the kernel divides them evenly. */
 symm_message_grid symm_launch_message_grid(const symm_comm *c, const symm_args *a,
                                            const symm_p2p_op *ops, int n, int channels) {
-    const int warps = warps_of(c);
-    uint64_t pieces = 0; /* bytes that are copied in pieces */
-    for (int i = 0; i < n; i++)
-        if (ops[i].bytes > SYMM_P2P_ONE_PIECE(a->scratch.gpu.p2p_ring)) pieces += ops[i].bytes;
-    return (symm_message_grid){.ctas = ctas_of(c, channels, pieces),
-                               .threads = 32 * (!pieces && channels < warps ? channels : warps),
-                               .bulk = pieces > 0};
+    const uint64_t warps = (unsigned)warps_of(c), most = (unsigned)most_ctas(c);
+    uint64_t team = 1;
+    for (int i = 0; i < n; i++) {
+        const uint64_t busy = busy_with(&ops[i], a->scratch.gpu.p2p_ring);
+        if (busy > team) team = busy;
+    }
+    if (team > most * warps) team = most * warps; /* no overflow */
+    const uint64_t all = team * (unsigned)channels, ctas = (all + warps - 1) / warps;
+    return (symm_message_grid){.ctas = (int)(ctas < most ? ctas : most),
+                               .threads = 32 * (int)(all < warps ? all : warps)};
 }
 
 /* ---- what one would do ----------------------------------------------------------------------- */
@@ -85,13 +87,19 @@ static void tell_chunks(symm_comm *c, uint64_t ring, const symm_p2p_op *op, cons
 void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
                               const symm_win *win, symmExplain_t *plan) {
     const uint64_t ring = c->cuda ? a->scratch.gpu.p2p_ring : a->scratch.host.p2p_ring;
-    const int big = op->bytes > SYMM_P2P_ONE_PIECE(ring), direct = big && op->off != SYMM_STAGED;
+    const int big = op->bytes > (c->cuda ? ring : SYMM_P2P_ONE_PIECE(ring)),
+              direct = big && op->off != SYMM_STAGED;
     symmExplain_t p = {.size = plan->size,
                        .ctas = c->cuda ? symm_launch_message_grid(c, a, op, 1, 1).ctas : 1};
     snprintf(p.kernel, sizeof p.kernel, "%s", op->sends ? "message_send" : "message_receive");
     if (big && !c->cuda) p.chunkBytes = symm_p2p_chunk_bytes(a, op->bytes);
     *(op->sends ? &p.zeroCopySend : &p.zeroCopyRecv) = direct;
-    if (op->bytes <= SYMM_P2P_TINY)
+    if (!big && c->cuda)
+        snprintf(p.reason, sizeof p.reason,
+                 "up to %llu bytes: in lines through the receiver's ring; ends without its "
+                 "receiver while that has room",
+                 (unsigned long long)ring);
+    else if (op->bytes <= SYMM_P2P_TINY)
         snprintf(p.reason, sizeof p.reason, "up to %d bytes: within the message's head, a line",
                  SYMM_P2P_TINY);
     else if (!big)
