@@ -66,6 +66,19 @@ static inline unsigned char *modelled(int rank) {
     return k.model + (size_t)rank * MEMORY;
 }
 
+/* As if each pair had used its ring often: its units cross a number of more than 32 bits. */
+static inline void many_units_before(void) {
+    const uint64_t units = SYMM_P2P_GPU_BYTES(k.ring) / 512, laps = (1ull << 32) / units - 1;
+    for (int s = 0; s < k.n; s++)
+        for (int r = 0; r < k.n; r++) {
+            symm_gpu_p2p_in *in = &((symm_gpu_ctl *)(k.flat + (uint64_t)r * STRIDE))->p2p_in[s];
+            symm_gpu_p2p_out *out = &((symm_gpu_ctl *)(k.flat + (uint64_t)s * STRIDE))->p2p_out[r];
+            in->at[0].unit = out->at[0].unit = laps * units;
+            for (int i = 0; i < SYMM_GPU_P2P_SEGMENTS; i++)
+                in->taken[i] = out->credit[i] = laps * (units / SYMM_GPU_P2P_SEGMENTS);
+        }
+}
+
 static inline void begin(int n) {
     k.n = n;
     k.flat = calloc((size_t)n, STRIDE);
@@ -268,6 +281,7 @@ static inline void draw_case(uint64_t seed, int fewest) {
     for (int i = 0; i < 8; i++) draw(2);
     int n = ranks[draw(8)];
     begin(n < fewest ? fewest : n);
+    if (!draw(3)) many_units_before();
     k.nsteps = 1 + (int)draw(STEPS);
     for (int i = 0; i < k.nsteps; i++) {
         draw_step(&k.step[i], i + 1);
@@ -327,6 +341,15 @@ static inline void begin_pair(uint64_t seed) {
     for (int i = 0; i < 8; i++) draw(2);
     begin(2);
     k.nsteps = 0;
+}
+
+/* ring: a power of two, 1024 to 16384. */
+static inline void begin_pair_with(uint64_t seed, uint64_t ring) {
+    begin_pair(seed);
+    k.scratch = symm_plan_gpu_scratch(SCRATCH, k.n);
+    T_CHECK(ring <= k.scratch.gpu.p2p_ring);
+    k.scratch.gpu.p2p_ring = k.ring = ring;
+    if (!draw(2)) many_units_before();
 }
 
 /* One list of rank 0 to rank 1, or the other way round; message i has bytes[i]. */

@@ -26,7 +26,7 @@ static void let_go_later(void *arg, uint64_t now) {
     if (now > *(uint64_t *)arg) emu_hold(-1);
 }
 
-/* More messages than a pair has heads, and more bytes than its ring, to a receiver that comes late:
+/* More messages than a ring has units, and more bytes, to a receiver that comes late:
  * its kernel begins when the sender has long had to wait. */
 static void floods_wait_for_their_receiver(void) {
     enum { FLOOD = SYMM_GPU_P2P_INLINE };
@@ -34,7 +34,7 @@ static void floods_wait_for_their_receiver(void) {
     for (int i = 0; i < cases(24); i++) {
         const uint64_t seed = 17000 + first_seed() + (unsigned)i;
         uint64_t bytes[FLOOD], until = i % 4 * 15000u, at = 64;
-        begin_pair(seed);
+        begin_pair_with(seed, 16384u >> i / 4 % 5);
         const uint32_t most[] = {1, 60, 2000, 5000};
         for (int m = 0; m < FLOOD; m++) bytes[m] = draw(most[i % 4]);
         for (int r = 0; r < 2; r++) launch_flood(r, FLOOD, bytes);
@@ -54,6 +54,63 @@ static void floods_wait_for_their_receiver(void) {
     }
 }
 
+/* The second member has a unit of the first message and one of the last; in between the ring goes
+ * round. It tells that it has taken the first one before it waits for the last. */
+static void who_waits_tells_what_it_has_taken(void) {
+    enum { SHORT = 60, ALL = SHORT + 2 };
+    char why[256] = "";
+    for (int i = 0; i < cases(24); i++) {
+        const uint64_t seed = 25000 + first_seed() + (unsigned)i;
+        uint64_t bytes[ALL], at = 64;
+        begin_pair_with(seed, 4096);
+        T_CHECK(SYMM_P2P_GPU_BYTES(k.ring) / 512 < SHORT);
+        for (int m = 0; m < ALL; m++) bytes[m] = m % (ALL - 1) ? 100 : 900;
+        for (int r = 0; r < 2; r++) launch_flood(r, ALL, bytes);
+        even_out();
+        for (int m = 0; m < ALL; at += (bytes[m++] + 47) / 16 * 16)
+            memcpy(modelled(1) + at, memory(0) + at, bytes[m]);
+        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
+        T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 25000, why);
+        memory_is_as_modelled(seed - 25000);
+        end();
+    }
+}
+
+static void let_go_when_ended(void *arg, uint64_t now) {
+    (void)arg, (void)now;
+    if (emu_ended(0)) emu_hold(-1);
+}
+
+/* Wherever the ring of a pair stands, a message that is as long as the ring ends before its
+ * receiver's kernel has begun, if all before it have been received. */
+static void sends_end_without_their_receiver(void) {
+    char why[256] = "";
+    for (int i = 0; i < cases(24); i++) {
+        const uint64_t seed = 23000 + first_seed() + (unsigned)i;
+        uint64_t before[3], at = 64;
+        begin_pair_with(seed, 1024u << i % 5);
+        for (int m = 0; m < 3; m++) before[m] = draw((uint32_t)k.ring);
+        for (int r = 0; r < 2; r++) launch_flood(r, 3, before);
+        even_out();
+        for (int m = 0; m < 3; at += (before[m++] + 47) / 16 * 16)
+            memcpy(modelled(1) + at, memory(0) + at, before[m]);
+        T_CHECK(!emu_run(k.launch, k.n, k.most, seed, why, sizeof why));
+        memset(k.calls, 0, sizeof k.calls);
+        memset(k.args, 0, 2 * CALLS * sizeof *k.args);
+        for (int r = 0; r < 2; r++) launch_flood(r, 1, &k.ring);
+        even_out();
+        memcpy(modelled(1) + 64, memory(0) + 64, k.ring);
+        emu_hold(1);
+        emu_between(let_go_when_ended, NULL);
+        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
+        emu_between(NULL, NULL);
+        emu_hold(-1);
+        T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 23000, why);
+        memory_is_as_modelled(seed - 23000);
+        end();
+    }
+}
+
 /* Large messages of one size, each to another place: what the receive before last wanted is never
  * taken for what this one wants. */
 static void places_of_large_ones_are_not_mixed_up(void) {
@@ -62,9 +119,7 @@ static void places_of_large_ones_are_not_mixed_up(void) {
     for (int i = 0; i < cases(100); i++) {
         const uint64_t seed = 19000 + first_seed() + (unsigned)i;
         uint64_t bytes[LARGE], at = 64;
-        begin_pair(seed);
-        k.scratch = symm_plan_gpu_scratch(SCRATCH / 4, k.n);
-        k.ring = k.scratch.gpu.p2p_ring;
+        begin_pair_with(seed, 4096);
         for (int m = 0; m < LARGE; m++) bytes[m] = k.ring + 16 + (unsigned)i;
         for (int r = 0; r < 2; r++) launch_flood(r, LARGE, bytes);
         even_out();
@@ -86,7 +141,29 @@ static void launch_ops(int rank, const symm_gpu_p2p_op *ops, int n) {
     }
     a->channels = (uint32_t)n;
     a->ops = (uint16_t)n;
-    launch(rank, "emu_p2p", 1, 64);
+    launch(rank, "emu_p2p", 1, 32 * (1 + draw(4)) * (unsigned)n); /* up to four warps each */
+}
+
+/* Rank 1 sends on what has been stored into its window by the kernel before, while the kernel that
+ * stored it still runs. */
+static void what_has_come_may_be_sent_on(void) {
+    char why[256] = "";
+    for (int i = 0; i < cases(40); i++) {
+        const uint64_t seed = 29000 + first_seed() + (unsigned)i, bytes = 4097 + 300 * (unsigned)i;
+        begin_pair_with(seed, 4096);
+        const message to = {.to = 1, .bytes = bytes, .at = {64, 64}},
+                      on = {.from = 1, .bytes = bytes, .at = {128 << 10, 64}};
+        const symm_gpu_p2p_op ops[] = {op_of(&to, 1), op_of(&on, 0), op_of(&to, 0), op_of(&on, 1)};
+        launch_ops(0, ops, 2);
+        for (int j = 2; j < 4; j++) launch_ops(1, &ops[j], 1);
+        even_out();
+        memcpy(modelled(1) + 64, memory(0) + 64, bytes);
+        memcpy(modelled(0) + on.at[0], memory(0) + 64, bytes);
+        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
+        T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 29000, why);
+        memory_is_as_modelled(seed - 29000);
+        end();
+    }
 }
 
 /* Rank 0 sends out of its window to a receive in none, which loads. Its next kernel receives into
@@ -113,5 +190,26 @@ static void what_is_sent_may_be_written_over(void) {
     }
 }
 
+/* A large message of no window goes round the smallest ring: what is given back is overwritten at
+ * once. */
+static void a_small_ring_goes_round(void) {
+    char why[256] = "";
+    for (int i = 0; i < cases(40); i++) {
+        const uint64_t seed = 27000 + first_seed() + (unsigned)i;
+        begin_pair_with(seed, 1024);
+        const message m = {.to = 1, .bytes = 40000 + draw(100), .at = {64, 64}, .staged = {1, 1}};
+        const symm_gpu_p2p_op ops[] = {op_of(&m, 0), op_of(&m, 1)};
+        for (int r = 0; r < 2; r++) launch_ops(r, &ops[!r], 1);
+        even_out();
+        memcpy(modelled(1) + 64, memory(0) + 64, m.bytes);
+        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
+        T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 27000, why);
+        memory_is_as_modelled(seed - 27000);
+        end();
+    }
+}
+
 T_MAIN(T_TIMEOUT(every_way_in_any_order, 240), T_TIMEOUT(floods_wait_for_their_receiver, 120),
-       T_TIMEOUT(places_of_large_ones_are_not_mixed_up, 120), T(what_is_sent_may_be_written_over))
+       T(who_waits_tells_what_it_has_taken), T_TIMEOUT(sends_end_without_their_receiver, 120),
+       T_TIMEOUT(places_of_large_ones_are_not_mixed_up, 120), T(what_is_sent_may_be_written_over),
+       T(what_has_come_may_be_sent_on), T_TIMEOUT(a_small_ring_goes_round, 120))
