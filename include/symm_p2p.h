@@ -7,8 +7,12 @@
  *    that calls neither takes no part.
  *  - Without a group symmRecv ends when the message is there. symmSend ends when sendbuff may be
  *    used again. It may wait for its receive, but not if what the receiver has not received yet
- *    fits the room that a pair of ranks has: 1 MiB up to 8 ranks, 64 KiB with more (less if
- *    SYMM_SCRATCH is small), in at most 64 messages, of which 8 may be larger than 8 KiB.
+ *    fits the room that a pair of ranks has (less if SYMM_SCRATCH is small).
+ *      - Host: 1 MiB up to 8 ranks, 64 KiB with more; at most 64 messages, of which 8 may be larger
+ *        than 8 KiB.
+ *      - GPUs: 1 MiB up to 4 ranks, 512 KiB up to 8, 64 KiB up to 64, 32 KiB with more. A message
+ *        counts as its bytes and 16, rounded up to a multiple of 480; several may be 1.4 times the
+ *        room together.
  *  - The sends and receives of a group run together, behind the collectives of their communicator
  *    in it. They end whatever the order in which the ranks have written them down. GPUs: at most
  *    4,096 of a communicator in a group.
