@@ -209,7 +209,39 @@ static void a_small_ring_goes_round(void) {
     }
 }
 
+/* When the receiver's kernels have all ended, what it was sent is there: large messages into its
+ * window, which the sender stores. */
+static struct { int seen, differ; } at_the_end;
+static void look_when_ended(void *arg, uint64_t now) {
+    (void)arg, (void)now;
+    if (at_the_end.seen || !emu_ended(1)) return;
+    at_the_end.seen = 1;
+    at_the_end.differ = memcmp(memory(1), modelled(1), MEMORY) != 0;
+}
+static void a_receive_ends_behind_its_data(void) {
+    char why[256] = "";
+    for (int i = 0; i < cases(40); i++) {
+        const uint64_t seed = 31000 + first_seed() + (unsigned)i;
+        begin_pair_with(seed, 4096);
+        const message m = {.to = 1, .bytes = 20000 + draw(9000), .at = {64, 64}};
+        const symm_gpu_p2p_op ops[] = {op_of(&m, 0), op_of(&m, 1)};
+        for (int r = 0; r < 2; r++) launch_ops(r, &ops[!r], 1);
+        even_out();
+        memcpy(modelled(1) + 64, memory(0) + 64, m.bytes);
+        memset(&at_the_end, 0, sizeof at_the_end);
+        emu_between(look_when_ended, NULL);
+        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
+        emu_between(NULL, NULL);
+        T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 31000, why);
+        T_CHECKF(!at_the_end.differ, "T_SEED=%llu: the receive had ended before its data was there",
+                 (unsigned long long)seed - 31000);
+        memory_is_as_modelled(seed - 31000);
+        end();
+    }
+}
+
 T_MAIN(T_TIMEOUT(every_way_in_any_order, 240), T_TIMEOUT(floods_wait_for_their_receiver, 120),
        T(who_waits_tells_what_it_has_taken), T_TIMEOUT(sends_end_without_their_receiver, 120),
        T_TIMEOUT(places_of_large_ones_are_not_mixed_up, 120), T(what_is_sent_may_be_written_over),
-       T(what_has_come_may_be_sent_on), T_TIMEOUT(a_small_ring_goes_round, 120))
+       T(what_has_come_may_be_sent_on), T(a_receive_ends_behind_its_data),
+       T_TIMEOUT(a_small_ring_goes_round, 120))

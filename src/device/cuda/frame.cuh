@@ -45,22 +45,27 @@ DEV uint64_t own_scalar(const symm_args *a) {
     return bits;
 }
 
+/* A word of this epoch. A peer may be one epoch ahead, in the other place: in this one the difference
+ * is 0, or the word is old. */
+DEV int is_signature(const run &r, uint64_t word) {
+    return (uint32_t)(word >> 32) == r.epoch;
+}
+/* Whether it is another call's. 1: leave. */
+DEV int is_mismatch(run &r, int p, uint64_t word) {
+    if ((uint32_t)word == r.a->sig) return 0;
+    leave(r.a, r.epoch, symmMismatch, p, SYMM_STAGE_SIGNATURE);
+    r.left = 1;
+    return 1;
+}
 /* Waits for peer's signature and compares. 1: leave. acquires: what the peer has released by it
  * is there. */
 template <int ACQUIRES> DEV int signature_differs(run &r, int p) {
-    const symm_args *a = r.a;
-    const uint64_t want = (uint64_t)r.epoch << 32;
     uint32_t polls = 0;
     uint64_t since = 0, word;
-    /* A peer may be one epoch ahead, in the other place: in this one the difference is 0, or the
-     * word is old. */
-    while (((word = get8(&r.ctl->inbox[p].sig[r.epoch & 1u])) ^ want) >> 32)
+    while (!is_signature(r, word = get8(&r.ctl->inbox[p].sig[r.epoch & 1u])))
         if (poll_again(r, polls, p, SYMM_STAGE_SIGNATURE, since)) return 1;
     if (ACQUIRES) word = take8(&r.ctl->inbox[p].sig[r.epoch & 1u]);
-    if ((uint32_t)word == a->sig) return 0;
-    leave(a, r.epoch, symmMismatch, p, SYMM_STAGE_SIGNATURE);
-    r.left = 1;
-    return 1;
+    return is_mismatch(r, p, word);
 }
 
 /* By the last warp of every CTA, a lane per peer; that of CTA 0 has something to say. ORDERS: with

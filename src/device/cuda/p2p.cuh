@@ -13,7 +13,9 @@
 DEV void end_channel(work &w, channel &c) {
     symm_gpu_p2p *own = &w.r.ctl->p2p;
     tell_taken(w, c);
-    __syncwarp(); /* all lanes' accesses come before the release */
+    /* All lanes' accesses come before the release. (No test shows it: where the line of a warp is
+     * one store the first lane's release covers all of it.) */
+    __syncwarp();
     if (w.lane == 0) {
         symm_gpu_p2p_at *at = call_sends(c) ? out_of(w, c)->at : in_of(w, c)->at;
         const member &m = member_of(w);
