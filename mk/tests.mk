@@ -174,7 +174,7 @@ tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(
 tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) \
              $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin)
 # Kernels as a user would write them, for gpu_pdl and gpu_litmus.
-$(FATBINS)/user.fatbin: tests/gpu/user.cu $(FATBINS)/flags
+$(FATBINS)/user.fatbin: tests/gpu/user.cu src/device/cuda/ptx.cuh $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
 # Not under sanitizers: fibers, whose stacks sanitizers do not know. Not under ThreadSanitizer:

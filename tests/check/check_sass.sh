@@ -1,7 +1,8 @@
 #!/bin/sh
 # check_sass.sh - what nvcc made of the GPU kernels, in the machine code of each architecture of the
-# build: a warp stores a line by one instruction, which all its lanes reach together because nothing
-# that parts them lies between the vote on who is here and the store (put_whole_warp in ptx.cuh).
+# build: a warp stores a line, and loads one, by one instruction, which all its lanes reach together
+# because nothing that parts them lies between the vote on who is here and the store or the load
+# (put_whole_warp and get_whole_warp in ptx.cuh).
 # Needs cuobjdump, with nvdisasm beside it: CUOBJDUMP, beside nvcc, or on PATH (where a toolkit
 # lacks them: the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
 set -u
@@ -20,15 +21,17 @@ find_tool() {
 }
 
 # A site is a vote whose register is compared with all lanes, and the first store of 16 bytes that
-# the comparison guards. Says `arch function sites bad`, and of each bad one what is in between.
+# the comparison guards. Of loads the comparison is another one (GT -2), and several may be under
+# way; a branch to behind the load, right before it, is the guard of one that stands alone. Says
+# `arch function sites bad loads`, and of each bad one what is in between.
 sites() {
     awk '
     function end_function() {
-        if (f != "") print "sites", arch, f, n + 0, bad + 0
+        if (f != "") print "sites", arch, f, n + 0, bad + 0, loads + 0
         for (i = 1; i <= n; i++)
             for (t in target)
                 if (t > from[i] && t <= to[i]) print "bad", arch, f, "is jumped into at", t
-        f = ""; n = bad = open = 0
+        f = ""; n = bad = open = loads = looks = 0
         delete target; delete from; delete to
     }
     /^[ \t]*code for sm_/ { end_function(); arch = $3 }
@@ -46,6 +49,16 @@ sites() {
                     while (length(t) < 8) t = "0" t
                     target[t] = 1
                 }
+        if (op ~ /^ISETP\.GT\.U32\.AND/ && $0 ~ / R[0-9]+(\.reuse)?, -0x2, /) looks++
+        if (looks && op ~ /^LDG?\.E\.128\.STRONG\.SYS/) { looks--; loads++; jumps = "" }
+        else if (jumps != "") { bad++; print "bad", arch, f, jumps; looks = 0; jumps = "" }
+        if (looks && op ~ /^(BRA|BRX|CALL|RET|EXIT|BSYNC|WARPSYNC|BREAK|YIELD|BAR|JMP|KILL)/) {
+            jumps = "has " op " before the load at " at
+            if (looks > 1 || op != "BRA" || guard == "") {
+                bad++; print "bad", arch, f, jumps
+                looks = 0; jumps = ""
+            }
+        }
         if (op ~ /^VOTE/ && $0 ~ /VOTE\.ANY R[0-9]+, PT, PT/) {
             open = 1; began = at; held = ""
             mask = $0; sub(/.*VOTE\.ANY /, "", mask); sub(/,.*/, "", mask)
@@ -71,13 +84,14 @@ sites() {
 verdict() { # report: why it is refused, or nothing
     grep '^bad' "$1"
     awk '$1 == "sites" && $3 ~ /ll128/ && !$4 { print $2, $3, "has no store of a whole warp" }
+         $1 == "sites" && $3 ~ /ll128/ && !$6 { print $2, $3, "has no load of a whole warp" }
          $1 == "sites" { n++ } END { if (!n) print "no kernels" }' "$1"
 }
 
 if ! ls "$build"/cuda/*.fatbin >/dev/null 2>&1; then
-    t_skip "whole warps store lines" "needs nvcc: the build has no kernels"
+    t_skip "whole warps store and load lines" "needs nvcc: the build has no kernels"
 elif ! tool=$(find_tool); then
-    t_skip "whole warps store lines" \
+    t_skip "whole warps store and load lines" \
         "needs cuobjdump (CUOBJDUMP names it; it comes with the CUDA toolkit)"
 else
     archs=$(grep -o 'code=sm_[0-9a-z]*' "$build/cuda/flags" | sed 's/code=//' | sort -u)
@@ -94,13 +108,13 @@ else
             grep -q "^sites $arch " "$dir/$name.report" || why="$why no code for $arch"
         done
         if [ -z "$why" ]; then
-            t_ok "whole warps store lines: $name ($(echo $archs))"
+            t_ok "whole warps store and load lines: $name ($(echo $archs))"
         else
-            t_fail "whole warps store lines: $name" "$why"
+            t_fail "whole warps store and load lines: $name" "$why"
         fi
     done
-    # The check itself must refuse a branch before the store, a jump to there, and a store that is
-    # no such one.
+    # The check itself must refuse a branch before the store or the load, a jump to before the
+    # store, and a store or load that is no such one.
     awk '/ISETP.*, -0x1,/ { print; sub(/ISETP.*/, "BSYNC B0 ;") } { print }' \
         "$dir/move.sass" >"$dir/branch.sass"
     awk '/VOTE\.ANY R[0-9]+, PT, PT/ { vote = $0 }
@@ -109,7 +123,10 @@ else
             sub(/VOTE.*/, "BRA 0x" at " ;", jump); print jump }
         { print }' "$dir/move.sass" >"$dir/jump.sass"
     sed 's/STG.E.128.STRONG.SYS/STG.E.64.STRONG.SYS/' "$dir/move.sass" >"$dir/halves.sass"
-    for doctored in branch jump halves; do
+    awk '/ISETP.*, -0x2,/ { print; sub(/ISETP.*/, "BSYNC B0 ;") } { print }' \
+        "$dir/move.sass" >"$dir/parted.sass"
+    sed 's/LDG.E.128.STRONG.SYS/LDG.E.64.STRONG.SYS/' "$dir/move.sass" >"$dir/half_loads.sass"
+    for doctored in branch jump halves parted half_loads; do
         sites "$dir/$doctored.sass" >"$dir/report"
         if [ -n "$(verdict "$dir/report")" ]; then
             t_ok "$doctored: refused"

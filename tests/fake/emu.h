@@ -83,6 +83,7 @@ emu_vote emu_warp(uint32_t mask, uint64_t value, int lane); /* orders no stores 
 void emu_sync_warp(uint32_t mask);                          /* of all lanes, or the caller alone */
 int emu_on_stack(const void *p);
 int emu_warp_store(void *p, const void *sixteen);
+int emu_warp_load(void *sixteen, const void *p); /* p NULL: nothing */
 
 /* ---- for emu_run.c: delayed stores of one CTA, early loads (emu_stores.c)
  * ------------------------- */

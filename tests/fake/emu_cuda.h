@@ -173,5 +173,9 @@ DEV int put_whole_warp(void *p, uint4 v) {
     emu_at(p, sizeof v);
     return emu_warp_store(p, &v);
 }
+DEV int get_whole_warp(uint4 &v, const void *p, int wanted) {
+    emu_poll(EMU_LOOKS);
+    return emu_warp_load((void *)&v, wanted ? p : (const void *)0);
+}
 
 #endif

@@ -36,7 +36,7 @@ typedef struct {
     unsigned char data[WARP][16];
     int apart, why;
 } warp;
-enum { VOTE, SYNC, STORE }; /* why lanes meet */
+enum { VOTE, SYNC, STORE, LOAD }; /* why lanes meet */
 
 typedef struct {
     meeting at[BARRIERS];
@@ -336,7 +336,18 @@ static void store_lines(warp *w) {
     }
 }
 
-/* The lanes of mask, all of them or the caller alone. to: what each would store. */
+/* What all lanes load at once, as it is now; sometimes in parts. */
+static void load_lines(warp *w) {
+    const unsigned first = (unsigned)(w - e.self->cta->warps) * WARP;
+    w->apart = !draw(4);
+    for (unsigned i = 0; !w->apart && i < WARP; i++) {
+        if (!w->to[i]) continue;
+        emu_stores_precede(e.self->cta->late, first + i, w->to[i], 16);
+        memcpy(w->data[i], emu_at(w->to[i], 16), 16);
+    }
+}
+
+/* The lanes of mask, all of them or the caller alone. to: what each would store, or load. */
 static warp *meet_lanes(uint32_t mask, uint64_t value, int why, void *to, const void *data) {
     const unsigned lane = e.self->place.thread.x % WARP;
     warp *w = &e.self->cta->warps[e.self->place.thread.x / WARP];
@@ -356,6 +367,7 @@ static warp *meet_lanes(uint32_t mask, uint64_t value, int why, void *to, const 
             if (mask >> i & 1 && w->value[i]) w->ballot |= 1u << i;
         }
         if (why == STORE) store_lines(w);
+        if (why == LOAD) load_lines(w);
         if (why == SYNC) order_lanes(w);
         w->here = 0;
         w->phase++;
@@ -389,6 +401,15 @@ void emu_sync_warp(uint32_t mask) {
 
 int emu_warp_store(void *p, const void *sixteen) {
     return meet_lanes(~0u, 0, STORE, p, sixteen)->apart;
+}
+int emu_warp_load(void *sixteen, const void *p) {
+    const warp *w = meet_lanes(~0u, 0, LOAD, (void *)p, NULL);
+    const int apart = w->apart;
+    if (p && !apart) {
+        memcpy(sixteen, w->data[e.self->place.thread.x % WARP], 16);
+        if (e.late) note_read(e.self, p, 16, emu_stores_now());
+    }
+    return apart;
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */

@@ -5,7 +5,11 @@
  * barrier's kernel in already, the one behind it looks for all of that. The barrier's signatures
  * are released and acquired (frame.cuh). Whether relaxed ones would do, because the wait for a
  * kernel ends when its stores are performed, is for a build in which they are: millions of
- * rounds (GPU_LITMUS_ROUNDS) without a failure would speak for it, one failure decides. */
+ * rounds (GPU_LITMUS_ROUNDS) without a failure would speak for it, one failure decides.
+ *
+ * Lines in pieces: kernels of the library rely on it that the 128 bytes that a warp stores by one
+ * instruction, over a link, are loaded by one instruction as they were stored. Here one rank stores
+ * lines without a pause while their owner loads them. */
 #include "gpu_kit.h"
 
 #include "fake_cuda.h"
@@ -27,7 +31,7 @@ typedef struct {
     const litmus *l;
     int rank, n;
     cu_stream stream;
-    cu_kernel scatter, check;
+    cu_kernel scatter, check, put, look;
     unsigned *memory, *wrong;
     peers half[HALVES];
 } user;
@@ -60,12 +64,31 @@ static void fake_scattered(const cu_launch_config *config, void **args) {
             *wrong += own[(unsigned)p * words + i] != value + (unsigned)p + (unsigned)i;
 }
 
+static void fake_put(const cu_launch_config *config, void **args) {
+    unsigned *to = *(unsigned **)args[0];
+    const unsigned rounds = *(unsigned *)args[1];
+    for (unsigned i = 0; i < config->grid_x * config->block_x * 4; i++)
+        if (!atomic_load(&forgets) || i != 77) to[i] = rounds;
+}
+static void fake_look(const cu_launch_config *config, void **args) {
+    const unsigned *own = *(unsigned **)args[0], last = *(unsigned *)args[1];
+    unsigned *counts = *(unsigned **)args[3];
+    for (unsigned i = 0; i < config->grid_x * config->block_x * 4; i++) {
+        counts[0] += own[i] != own[i / 32 * 32];
+        counts[1] += i % 32 == 0 && own[i] == last;
+        counts[2] += i % 32 == 0 && own[i] != last;
+    }
+}
+
 static char *read_image(void) {
-    static const size_t scatter[] = {sizeof(peers), 4, 4, 8, 4}, check[] = {8, 4, 8, 4, 8};
+    static const size_t scatter[] = {sizeof(peers), 4, 4, 8, 4}, check[] = {8, 4, 8, 4, 8},
+                        put[] = {8, 4}, look[] = {8, 4, 8, 8};
     const char *path = getenv("GPU_USER_FATBIN");
     if (gk_number("GPU_FAKE", 0)) {
         fake_cuda_kernel("user_scatter", fake_scatter, 5, scatter);
         fake_cuda_kernel("user_scattered", fake_scattered, 5, check);
+        fake_cuda_kernel("user_lines_put", fake_put, 2, put);
+        fake_cuda_kernel("user_lines_look", fake_look, 4, look);
         return calloc(1, 1);
     }
     FILE *f = fopen(path ? path : "build/cuda/user.fatbin", "rb");
@@ -112,6 +135,8 @@ static void find_kernels(user *u) {
     CU(cuLibraryLoadData(&lib, u->l->image, NULL, NULL, 0, NULL, NULL, 0));
     CU(cuLibraryGetKernel(&u->scatter, lib, "user_scatter"));
     CU(cuLibraryGetKernel(&u->check, lib, "user_scattered"));
+    CU(cuLibraryGetKernel(&u->put, lib, "user_lines_put"));
+    CU(cuLibraryGetKernel(&u->look, lib, "user_lines_look"));
 }
 
 static void litmus_rank(int rank, int n, void *arg) {
@@ -181,6 +206,81 @@ static void what_was_not_stored_is_noticed(void) {
     run_litmus(1000, 3);
 }
 
+/* ---- lines in pieces ------------------------------------------------------------------------- */
+
+enum { LINE_CTAS = 32, LINE_THREADS = 128, COUNTS = 3 };
+
+static void launch_lines(const user *u, cu_kernel k, cu_stream stream, void **args) {
+    cu_launch_config config = {LINE_CTAS, 1, 1, LINE_THREADS, 1, 1, 0, stream, NULL, 0};
+    CU(cuLaunchKernelEx(&config, (cu_function)(void *)k, args, NULL));
+    (void)u;
+}
+
+/* Looks at its lines while the rank before it stores them, and once more behind that. */
+static void lines_rank(int rank, int n, void *arg) {
+    enum { BYTES = LINE_CTAS * LINE_THREADS * 16 };
+    const litmus *l = arg;
+    user u = {.l = l, .rank = rank, .n = n};
+    symmComm_t comm = l->j->comms[rank];
+    symmWindow_t win;
+    unsigned long long ns = 20000000000ull;
+    unsigned counts[COUNTS] = {0}, last = (unsigned)l->rounds;
+    char *own, *to;
+    T_OK(symmSetDevice(rank % l->j->devices));
+    u.stream = gk_new_stream();
+    cu_stream stores = gk_new_stream();
+    u.wrong = (unsigned *)(void *)gk_plain(sizeof counts);
+    T_OK(symmMemAlloc((void **)&own, BYTES));
+    T_OK(symmWindowRegister(comm, own, BYTES, &win, 0));
+    T_OK(symmWindowPeerPtr(win, 0, (rank + 1) % n, (void **)&to));
+    CU(cuMemsetD32Async((uintptr_t)u.wrong, 0, COUNTS, u.stream));
+    CU(cuMemsetD32Async((uintptr_t)own, 0, BYTES / 4, u.stream));
+    find_kernels(&u);
+    gk_wait(comm, u.stream);
+    gk_meet(l->j);
+    void *look[] = {&own, &last, &ns, &u.wrong}, *put[] = {&to, &last};
+    launch_lines(&u, u.look, u.stream, look);
+    launch_lines(&u, u.put, stores, put);
+    gk_wait(comm, stores);
+    gk_meet(l->j);
+    launch_lines(&u, u.look, u.stream, look);
+    gk_get(comm, u.stream, counts, u.wrong, sizeof counts);
+    gk_meet(l->j);
+    if (atomic_load(&forgets)) {
+        T_CHECKF(counts[0] > 0, "a line in pieces went unnoticed");
+    } else {
+        T_CHECKF(!counts[0], "rank %d: %u of %u lines were in pieces", rank, counts[0], counts[1]);
+        T_CHECKF(gk_number("GPU_FAKE", 0) || !counts[2], "the last lines have not come");
+        T_CHECKF(counts[1] >= BYTES / 128, "only %u lines were seen", counts[1]);
+        gk_figure("lines looked at while they were stored, %d: %u", rank, counts[1]);
+    }
+    gk_free_plain((char *)u.wrong);
+    T_OK(symmCommDestroy(comm));
+    T_OK(symmMemFree(own));
+    CU(cuStreamDestroy(u.stream));
+    CU(cuStreamDestroy(stores));
+}
+
+static void run_lines(int rounds) {
+    gk_job j = {.devices = gk_begin()};
+    if (j.devices < 2) T_SKIP("needs two GPUs");
+    j.n = j.devices < MOST ? j.devices : MOST;
+    litmus l = {.j = &j, .image = read_image(), .rounds = rounds};
+    pthread_barrier_init(&j.meet, NULL, (unsigned)j.n);
+    gk_open(&j);
+    T_THREADS(j.n, lines_rank, &l);
+    pthread_barrier_destroy(&j.meet);
+    free(l.image);
+}
+static void a_line_is_never_in_pieces(void) {
+    run_lines(many(1000000));
+}
+static void a_line_in_pieces_is_noticed(void) {
+    if (!gk_number("GPU_FAKE", 0)) T_SKIP("needs the fake driver (GPU_FAKE=2): its kernel forgets");
+    atomic_store(&forgets, 1);
+    run_lines(3);
+}
+
 /* ---- the last call of a rank that leaves ----------------------------------------------------- */
 
 /* One rank comes late to the last call, has all it needs then, and leaves at once: the others have
@@ -222,4 +322,5 @@ static void a_late_rank_leaves_behind_its_last_call(void) {
 }
 
 T_MAIN(T_TIMEOUT(a_barrier_orders_plain_stores, 200), T(what_was_not_stored_is_noticed),
+       T_TIMEOUT(a_line_is_never_in_pieces, 200), T(a_line_in_pieces_is_noticed),
        T_TIMEOUT(a_late_rank_leaves_behind_its_last_call, 200))

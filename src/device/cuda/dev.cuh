@@ -345,19 +345,38 @@ DEV void line_put(void *p, uint4 v, int flags) {
     }
     __syncwarp();
 }
-/* Waits for one warp's line from `peer` and reads it. All lanes together. 1: leave. Only the flags
- * are polled, a quarter of the bytes; the line is read after they were seen, so it does not
- * matter whether a read of 128 bytes is one. */
+/* One look at up to N of a warp's lines, `step` apart, but for line `skip`. 1: the warp was not
+ * whole; then only the flags are read, and the lines are to be read again behind them (lines_read):
+ * so what a torn read could do does not matter. */
+template <int N>
+DEV int lines_look(uint4 (&v)[N], const char *at, uint64_t step, int count, int skip, int flags) {
+    int apart = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        apart |= get_whole_warp(v[i], at + (unsigned)i * step, i < count && i != skip);
+    if (!apart) return 0;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        get16_if(v[i], at + (unsigned)i * step, i < count && i != skip && flags);
+    return 1;
+}
+template <int N>
+DEV void lines_read(uint4 (&v)[N], const char *at, uint64_t step, int count, int skip) {
+    __syncwarp(); /* a vote orders no memory: lanes without a flag read behind those with one */
+#pragma unroll
+    for (int i = 0; i < N; i++) get16_if(v[i], at + (unsigned)i * step, i < count && i != skip);
+}
+/* Waits for one warp's line from `peer` and reads it. All lanes together. 1: leave. */
 DEV int line_wait(run &r, const char *at, int flags, uint64_t flag, int peer, int stage, uint4 &v) {
     uint32_t polls = 0;
     uint64_t since = 0;
-    for (;;) {
-        if (flags) v = get16(at);
-        if (!__any_sync(0xffffffffu, line_stale(v, flags, flag))) break;
+    uint4 one[1] = {};
+    int apart;
+    while (apart = lines_look(one, at, 0, 1, -1, flags),
+           __any_sync(0xffffffffu, line_stale(one[0], flags, flag)))
         if (warp_poll_again(r, polls, peer, stage, since)) return 1;
-    }
-    __syncwarp(); /* a vote orders no memory: lanes without a flag read behind those with one */
-    v = get16(at);
+    if (apart) lines_read(one, at, 0, 1, -1);
+    v = one[0];
     return 0;
 }
 

@@ -45,8 +45,8 @@ DEV uint64_t own_scalar(const symm_args *a) {
     return bits;
 }
 
-/* A word of this epoch. A peer may be one epoch ahead, in the other place: in this one the difference
- * is 0, or the word is old. */
+/* A word of this epoch. A peer may be one epoch ahead, in the other place: in this one the word is
+ * of this epoch or old. */
 DEV int is_signature(const run &r, uint64_t word) {
     return (uint32_t)(word >> 32) == r.epoch;
 }

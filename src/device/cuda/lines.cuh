@@ -156,20 +156,17 @@ DEV int lines_recv(run &r, const warp_work &w, const line_run &l, int phase, int
     const uint64_t flag = line_flag(r, l.use), step = (uint64_t)(unsigned)w.warps * LINE_BYTES;
     uint32_t polls = 0;
     uint64_t since = 0;
+    int apart;
     for (;;) {
         int stale = 0;
-#pragma unroll
-        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-            get16_if(v[i], at + i * step, i < l.count && w.mine.flags);
+        apart = lines_look(v, at, step, (int)l.count, -1, w.mine.flags);
 #pragma unroll
         for (unsigned i = 0; i < LINES_AT_ONCE; i++)
             stale |= i < l.count && line_stale(v[i], w.mine.flags, flag);
         if (!__any_sync(0xffffffffu, stale)) break;
         if (warp_poll_again(r, polls, p, SYMM_STAGE_PACKET, since)) return 1;
     }
-    __syncwarp(); /* see line_wait */
-#pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++) get16_if(v[i], at + i * step, i < l.count);
+    if (apart) lines_read(v, at, step, (int)l.count, -1);
     return 0;
 }
 /* A run of lines from rank p, copied to `to`. 1: leave. */
@@ -217,16 +214,14 @@ template <int G>
 DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int phase, int from,
                     uint4 (&v)[G]) {
     const char *mine = line_slot(r, r.a->rank, phase, from) + line_at(w, use, j);
-    const uint64_t flag = line_flag(r, use);
+    const uint64_t flag = line_flag(r, use), slot = r.a->scratch.gpu.line_slot;
     const int own = r.a->rank - from;
     uint32_t polls = 0;
     uint64_t since = 0;
+    int apart;
     for (;;) {
         int missing = -1;
-#pragma unroll
-        for (int i = 0; i < G; i++)
-            if (i != own && w.mine.flags)
-                v[i] = get16(mine + (uint64_t)i * r.a->scratch.gpu.line_slot);
+        apart = lines_look(v, mine, slot, G, own, w.mine.flags);
 #pragma unroll
         for (int i = 0; i < G; i++)
             if (i != own && line_stale(v[i], w.mine.flags, flag)) missing = from + i;
@@ -235,10 +230,7 @@ DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int ph
         missing = __shfl_sync(0xffffffffu, missing, __ffs((int)who) - 1);
         if (warp_poll_again(r, polls, missing, SYMM_STAGE_PACKET, since)) return 1;
     }
-    __syncwarp(); /* see line_wait */
-#pragma unroll
-    for (int i = 0; i < G; i++)
-        if (i != own) v[i] = get16(mine + (uint64_t)i * r.a->scratch.gpu.line_slot);
+    if (apart) lines_read(v, mine, slot, G, own);
     return 0;
 }
 

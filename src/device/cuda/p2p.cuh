@@ -199,6 +199,26 @@ DEV int took_lines(work &w, channel &c) {
     c.does = P2P_AWAIT;
     return c.lead == P2P_HEAD || !is_first(w) ? end_call(w, c) : P2P_MOVED;
 }
+/* lines_look and lines_read, of units of the share. */
+DEV int units_look(const work &w, const channel &c, const char *ring, unsigned n,
+                   uint4 (&got)[P2P_RUN]) {
+    int apart = 0;
+#pragma unroll
+    for (unsigned u = 0; u < P2P_RUN; u++)
+        apart |= get_whole_warp(got[u], ring + place_of(w, c.unit + c.at + u * c.team), u < n);
+    if (!apart) return 0;
+#pragma unroll
+    for (unsigned u = 0; u < P2P_RUN; u++)
+        get16_if(got[u], ring + place_of(w, c.unit + c.at + u * c.team), u < n && w.mine.flags);
+    return 1;
+}
+DEV void units_read(const work &w, const channel &c, const char *ring, unsigned n,
+                    uint4 (&got)[P2P_RUN]) {
+    __syncwarp(); /* see lines_read */
+#pragma unroll
+    for (unsigned u = 0; u < P2P_RUN; u++)
+        get16_if(got[u], ring + place_of(w, c.unit + c.at + u * c.team), u < n);
+}
 DEV int receive_lines(work &w, channel &c) {
     int whole;
     if (c.at >= units_of(c)) return took_lines(w, c); /* no share */
@@ -206,9 +226,7 @@ DEV int receive_lines(work &w, channel &c) {
     const char *ring = ring_of(w, c);
     uint4 got[P2P_RUN] = {};
     unsigned ready = 0, going = 1;
-#pragma unroll
-    for (unsigned u = 0; u < P2P_RUN; u++)
-        get16_if(got[u], ring + place_of(w, c.unit + c.at + u * c.team), u < n && w.mine.flags);
+    const int apart = units_look(w, c, ring, n, got);
 #pragma unroll
     for (unsigned u = 0; u < P2P_RUN; u++) { /* pairs with put_unit */
         const uint64_t flag = c.unit + c.at + u * c.team + 1;
@@ -216,10 +234,7 @@ DEV int receive_lines(work &w, channel &c) {
         ready += going;
     }
     if (!ready) return P2P_NOTHING;
-    __syncwarp(); /* see line_wait */
-#pragma unroll
-    for (unsigned u = 0; u < P2P_RUN; u++)
-        get16_if(got[u], ring + place_of(w, c.unit + c.at + u * c.team), u < ready);
+    if (apart) units_read(w, c, ring, ready, got);
     if (c.at == 0) {
         const uint64_t word = __shfl_sync(P2P_ALL, low_word(got[0]), 0);
         if (word != word_of(c)) return head_differs(w, c, word);
@@ -240,7 +255,7 @@ DEV int receive_head(work &w, channel &c) {
     uint4 v = make_uint4(0, 0, 0, 0);
     get16_if(v, at, w.mine.flags);
     if (__any_sync(P2P_ALL, line_stale(v, w.mine.flags, c.unit + 1))) return P2P_NOTHING;
-    __syncwarp(); /* see line_wait */
+    __syncwarp(); /* see lines_read */
     v = get16(at);
     const uint64_t word = __shfl_sync(P2P_ALL, low_word(v), 0);
     set_other(w, __shfl_sync(P2P_ALL, high_word(v), 0));
