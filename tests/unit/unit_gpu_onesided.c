@@ -200,11 +200,12 @@ static void counts_are_copied(void) {
 
 /* ---- captures -------------------------------------------------------------------------------- */
 
-static cu_graph captured(cu_stream s) {
+/* from: of the GPU, in a window or in none. */
+static cu_graph captured(cu_stream s, const char *from) {
     cu_graph graph;
     const symmSignalWait_t w = {1, 3, 2};
     T_EQ(symm_cu.cuStreamBeginCapture(s, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
-    T_OK(symmPutSignal(mem, 9000, symmUint8, 1, wins[0], 16, 7, comms[0], gk_user(s)));
+    T_OK(symmPutSignal(from, 9000, symmUint8, 1, wins[0], 16, 7, comms[0], gk_user(s)));
     T_OK(symmWaitSignal(1, &w, comms[0], gk_user(s)));
     T_EQ(symm_cu.cuStreamEndCapture(s, &graph), 0);
     return graph;
@@ -215,7 +216,7 @@ static void a_graph_keeps_what_its_calls_need(void) {
     cu_graph_exec exec;
     start(2);
     cu_stream s = gk_stream(0);
-    cu_graph graph = captured(s);
+    cu_graph graph = captured(s, mem);
     const int before = gk_last(0).count;
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
@@ -235,15 +236,18 @@ static void a_graph_keeps_what_its_calls_need(void) {
 
 static void a_communicator_that_pins_holds_the_windows(void) {
     cu_graph_exec exec;
+    cu_deviceptr plain;
     setenv("SYMM_GRAPH_HOLD", "comm", 1);
     start(2);
-    cu_graph graph = captured(gk_stream(0));
+    T_EQ(symm_cu.cuMemAlloc(&plain, 9000), 0);
+    cu_graph graph = captured(gk_stream(0), (char *)(uintptr_t)plain);
     T_EQ(fake_cuda_calls("cuUserObjectCreate"), 0);
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     T_OK(symmWindowDeregister(comms[0], wins[0]));
     T_EQ(SYMM_STAT_GET(windows), 2); /* held, as a replay may come */
     T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    T_EQ(symm_cu.cuMemFree(plain), 0);
     finish(2);
     unsetenv("SYMM_GRAPH_HOLD");
     T_EQ(SYMM_STAT_GET(windows), 0);
