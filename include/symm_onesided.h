@@ -1,6 +1,6 @@
 /* symm_onesided.h - one-sided calls: a rank stores into the window of a peer, or loads from it, and
  * the peer makes no call for that. Signals tell a rank that something has come. symm.h includes it.
- * Host backend; on GPUs every call returns symmNotSupported.
+ * Both backends; on GPUs not measured.
  *
  * A window names the peer's memory: byte `offset` of that rank's part. Any size and alignment; the
  * own buffer may be registered or not. A rank may be its own peer. Calls are given to a stream,
@@ -34,8 +34,8 @@
  * is put or raised to a rank that has left the communicator goes nowhere, and is no error.
  * Order: the caller's alone, but for symmWaitSignal: the peer raises the signal.
  * Errors: symmInvalidArgument: a peer, signal, type or window that is none, a window of another
- * communicator, bytes outside the peer's part of the window. symmNotSupported: GPUs. They are
- * local, and the communicator stays. */
+ * communicator, bytes outside the peer's part of the window, on GPUs an own buffer that kernels
+ * cannot reach. They are local, and the communicator stays. */
 #ifndef SYMM_ONESIDED_H_
 #define SYMM_ONESIDED_H_
 
@@ -75,7 +75,8 @@ typedef struct {
 SYMM_API symmResult_t symmWaitSignal(int n, const symmSignalWait_t *waits, symmComm_t comm,
                                      symmStream_t stream);
 /* *count: signals of the peer that have come and that nothing has used up; what the peer put before
- * them is seen. It takes no part in the order of the streams. Order: local, any thread. */
+ * them is seen. It takes no part in the order of the streams; on GPUs it is two small copies, also
+ * while a kernel waits. Order: local, any thread. */
 SYMM_API symmResult_t symmSignalRead(int peer, int signal, symmComm_t comm, uint64_t *count);
 /* Uses up what has come when the call runs, without waiting. What comes later counts from 0.
  * Order: local, as of symmPut. */

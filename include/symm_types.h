@@ -124,7 +124,8 @@ typedef struct {
 } symm_p2p_out;
 
 /* For people, written by the owner's kernels. waits: {what it waits in: SYMM_P2P_* << 32 | peer +
- * 1}, 0 in none; in SIGNAL waits_count is how many signals it lacks, waits_type their number.
+ * 1}, 0 in none; in SIGNAL waits_count is how many signals are waited for, waits_type {how many
+ * have come << 8 | their number}.
  * differ: {sender << 32 | receiver + 1} of a message whose receive has another count or type,
  * released after what both are. */
 enum { SYMM_P2P_SEND = 1, SYMM_P2P_RECV = 2, SYMM_P2P_SIGNAL = 3 };
@@ -133,8 +134,8 @@ typedef struct {
     uint64_t differ, sent_count, sent_type, recv_count, recv_type;
 } symm_p2p_note;
 
-/* One-sided calls, host backend: how often one source has raised each of its signals at the owner,
- * from 0, for ever. Written by the source, released after what it has put before. */
+/* One-sided calls: how often one source has raised each of its signals at the owner, from 0, for
+ * ever. Written by the source, released after what it has put before. On GPUs in their memory. */
 #define SYMM_SIGNAL_WORDS 64
 typedef struct {
     uint64_t raised[SYMM_SIGNAL_WORDS];
@@ -235,6 +236,16 @@ typedef struct {
     symm_gpu_p2p_op list[SYMM_GPU_P2P_LIST]; /* calls that do not fit the arguments */
 } symm_gpu_p2p;
 
+/* One-sided calls (cuda/onesided.cuh), the owner's alone: of one peer's signals, how often this
+ * rank has raised each at it, and how many of those that came from it have been used up. */
+typedef struct {
+    uint64_t raised[SYMM_SIGNAL_WORDS], used[SYMM_SIGNAL_WORDS];
+} symm_gpu_tally;
+typedef struct {
+    uint64_t ctas, pad[7]; /* of the kernel that runs: whose copies have ended; 0 between kernels */
+    symm_gpu_tally tally[SYMM_MAX_RANKS];
+} symm_gpu_onesided;
+
 typedef struct {
     uint64_t sig[2];
     uint32_t scalar[2][4], src_off[2][4], dst_off[2][4];
@@ -262,6 +273,8 @@ typedef struct {
     symm_gpu_p2p p2p;
     symm_gpu_p2p_out p2p_out[SYMM_MAX_RANKS];
     symm_gpu_p2p_in p2p_in[SYMM_MAX_RANKS];
+    symm_gpu_onesided onesided;
+    symm_signals signals[SYMM_MAX_RANKS]; /* by source */
 } symm_gpu_ctl;
 
 /* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of
@@ -343,6 +356,28 @@ typedef struct {
     symm_gpu_p2p_op op[SYMM_GPU_P2P_INLINE];
 } symm_gpu_p2p_args;
 
+/* What one-sided calls are made of. COPY: a put or a get. */
+enum {
+    SYMM_ONESIDED_COPY,
+    SYMM_ONESIDED_SIGNAL,
+    SYMM_ONESIDED_WAIT,
+    SYMM_ONESIDED_RESET,
+    SYMM_ONESIDED_FENCE
+};
+/* What their kernel is told: a copy (of no bytes: none), then the rest in their order. No count of
+ * signals that were raised or used up is in it, so a replay raises and uses up its own. */
+#define SYMM_GPU_ONESIDED_OPS SYMM_MAX_RANKS
+typedef struct {
+    uint64_t count; /* wait: for how many */
+    uint8_t kind, peer, signal, pad[5];
+} symm_gpu_onesided_op;
+typedef struct {
+    symm_args a;
+    uint64_t to, from, bytes;
+    uint32_t ops, pad;
+    symm_gpu_onesided_op op[SYMM_GPU_ONESIDED_OPS];
+} symm_gpu_onesided_args;
+
 /* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
  * size. DIRECT: buffers in no window are read through the kernel, not staged. */
@@ -394,5 +429,8 @@ SYMM_STATIC_ASSERT(sizeof(symm_gpu_p2p_args) <= 4096, "what drivers before CUDA 
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_p2p_op) == 32 && sizeof(symm_gpu_p2p_out) == 192 &&
                        sizeof(symm_gpu_p2p_in) == 128,
                    "whole lines, or halves");
+SYMM_STATIC_ASSERT(sizeof(symm_gpu_onesided_args) <= 4096 && sizeof(symm_gpu_onesided_op) == 16 &&
+                       sizeof(symm_gpu_tally) % 64 == 0,
+                   "what drivers before CUDA 12.1 take; whole lines");
 
 #endif

@@ -25,7 +25,7 @@ TEST         := $(OUT)/test$(S)
 
 names         = $(sort $(notdir $(basename $(wildcard $(1:%=tests/*/%_*.c)))))
 HAVE_CXX     := $(shell command -v $(CXX) 2>/dev/null)
-ON_FIBERS    := unit_kernels unit_p2p_kernels unit_p2p_leave
+ON_FIBERS    := unit_kernels unit_p2p_kernels unit_p2p_leave unit_onesided_kernels
 UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,$(ON_FIBERS)),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)
@@ -52,7 +52,7 @@ C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(GPU_TESTS) \
 M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 # What tests share; an archive, so that only those that use a part take it in.
 T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
-# The GPU kernels on fibers, which unit_kernels and unit_p2p_* run.
+# The GPU kernels on fibers, which unit_*kernels and unit_p2p_leave run.
 EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_stores emu_kernels)
 SANITIZED    := $(if $(SANITIZERS),$(TOBJ)/tests/sanitized.o)
 T_OBJ        := $(TOBJ)/tests/t.o $(SANITIZED) $(if $(T_PARTS),$(TOBJ)/tests/parts.a)

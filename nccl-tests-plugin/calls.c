@@ -1,6 +1,6 @@
-/* calls.c - collectives, point-to-point, reductions: checks of the handle, then symm's call of that
- * name; or the shadow's, of what symm does not serve. Any thread; no lock, no allocation but for
- * reductions that programs make of the shadow's types. */
+/* calls.c - collectives, point-to-point, one-sided calls, reductions: checks of the handle, then
+ * symm's call of that name; or the shadow's, of what symm does not serve. Any thread; no lock, no
+ * allocation but for reductions that programs make of the shadow's types. */
 #include "config.h"
 
 #define SYMM_TYPE(type) ((symmDataType_t)(type))
@@ -124,6 +124,77 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
     return nccl_of(symmRecv(recv, count, SYMM_TYPE(type), peer, c->comm, stream));
 }
 NCCL_ALIAS(ncclRecv);
+
+/* ---- one-sided: never by the shadow, whose signals are not symm's ---------------------------- */
+
+/* What NCCL has not given a meaning yet must be 0. */
+static ncclResult_t only_zero(const char *call, int sig, int ctx, unsigned flags) {
+    if (LIKELY(!sig && !ctx && !flags)) return ncclSuccess;
+    return symm_nccl_group_refuse(symm_nccl_fail(ncclInvalidArgument,
+                                                 "%s: sigIdx=%d, ctx=%d, flags=%u: all must be 0",
+                                                 call, sig, ctx, flags));
+}
+
+ncclResult_t ncclPutSignal(const void *local, size_t count, ncclDataType_t type, int peer,
+                           ncclWindow_t win, size_t offset, int sig, int ctx, unsigned flags,
+                           ncclComm_t comm, cudaStream_t stream) {
+    static const char call[] = "ncclPutSignal";
+    symmWindow_t own;
+    WITH(ncclPutSignal, local, count, type, peer, win, offset, sig, ctx, flags, comm, stream);
+    ncclResult_t bad = only_zero(call, sig, ctx, flags);
+    if (bad) return bad;
+    bad = symm_nccl_window_of(c, win, call, &own);
+    if (bad) return symm_nccl_group_refuse(bad);
+    symm_nccl_shape(c, CALL_PUT_SIGNAL, local, NULL, count, type, 0, peer);
+    return nccl_of(
+        symmPutSignal(local, count, SYMM_TYPE(type), peer, own, offset, 0, c->comm, stream));
+}
+NCCL_ALIAS(ncclPutSignal);
+
+ncclResult_t ncclSignal(int peer, int sig, int ctx, unsigned flags, ncclComm_t comm,
+                        cudaStream_t stream) {
+    WITH(ncclSignal, peer, sig, ctx, flags, comm, stream);
+    const ncclResult_t bad = only_zero("ncclSignal", sig, ctx, flags);
+    if (bad) return bad;
+    symm_nccl_count(c, CALL_SIGNAL + 1);
+    return nccl_of(symmSignal(peer, 0, c->comm, stream));
+}
+NCCL_ALIAS(ncclSignal);
+
+static ncclResult_t check_signals(int n, const ncclWaitSignalDesc_t *signals) {
+    static const char call[] = "ncclWaitSignal";
+    if (n < 0)
+        return symm_nccl_group_refuse(
+            symm_nccl_fail(ncclInvalidArgument, "%s: nDesc=%d: must be 0 or more", call, n));
+    if (n && !signals) return symm_nccl_group_refuse(symm_nccl_null(call, "signalDescs"));
+    for (int i = 0; i < n; i++) {
+        const ncclResult_t bad = only_zero(call, signals[i].sigIdx, signals[i].ctx, 0);
+        if (bad) return bad;
+        if (signals[i].opCnt < 0)
+            return symm_nccl_group_refuse(symm_nccl_fail(
+                ncclInvalidArgument, "%s: opCnt=%d: must be 0 or more", call, signals[i].opCnt));
+    }
+    return ncclSuccess;
+}
+
+/* A list is several calls of symm, one behind the other. */
+ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *signals, ncclComm_t comm,
+                            cudaStream_t stream) {
+    enum { AT_ONCE = 72 }; /* as many ranks as there can be */
+    symmSignalWait_t waits[AT_ONCE];
+    symmResult_t r = symmSuccess;
+    WITH(ncclWaitSignal, n, signals, comm, stream);
+    const ncclResult_t bad = check_signals(n, signals);
+    if (bad) return bad;
+    symm_nccl_count(c, CALL_WAIT_SIGNAL + 1);
+    for (int i = 0, k; i < n && !r; i += k) {
+        for (k = 0; k < AT_ONCE && i + k < n; k++)
+            waits[k] = (symmSignalWait_t){signals[i + k].peer, 0, (size_t)signals[i + k].opCnt};
+        r = symmWaitSignal(k, waits, c->comm, stream);
+    }
+    return nccl_of(r);
+}
+NCCL_ALIAS(ncclWaitSignal);
 
 /* ---- with a config: what it asks for is checked, then ignored -------------------------------- */
 

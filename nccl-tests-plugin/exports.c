@@ -34,7 +34,6 @@ static void refuse(const char *name, const char *why, const char *more) {
     NCCL_ALIAS(name);
 #define BODY_later      BODY_refused
 #define BODY_later_comm BODY_refused_comm
-#define BODY_later_both BODY_refused_comm
 #define BODY_forwarded(ret, name, params, args, why)    \
     ret name params {                                   \
         const char *none;                               \

@@ -76,6 +76,9 @@ static const unsigned char counted[ROWS] = {
     WITH_BOTH(ncclScatter, CALL_SCATTER),
     COUNTED(ncclSend, CALL_SEND),
     COUNTED(ncclRecv, CALL_RECV),
+    COUNTED(ncclPutSignal, CALL_PUT_SIGNAL),
+    COUNTED(ncclSignal, CALL_SIGNAL),
+    COUNTED(ncclWaitSignal, CALL_WAIT_SIGNAL),
 };
 
 /* ---- shadows --------------------------------------------------------------------------------- */
@@ -146,9 +149,8 @@ static void count_over(const nccl_comm *c, int row, const char *name) {
         symm_nccl_say(symmLogInfo, "%s: by the real NCCL, as symm does not serve it", name);
 }
 
-/* The same of a native communicator, with the shadow's. check, map: what is to be seen to of other
- * handles among the arguments. */
-#define OVER(ret, name, params, args, check, map)                                  \
+/* The same of a native communicator, with the shadow's. */
+#define OVER_comm(ret, name, params, args)                                         \
     ret NCCL_OVER(name) params {                                                   \
         const nccl_calls *calls = symm_nccl_real_calls();                          \
         const nccl_comm *c = (const nccl_comm *)(const void *)comm;                \
@@ -156,32 +158,16 @@ static void count_over(const nccl_comm *c, int row, const char *name) {
         const ncclResult_t bad =                                                   \
             symm_nccl_shadow_ready(c, #name, calls && calls->name != NULL, &real); \
         if (bad) return NONE_##ret(bad);                                           \
-        check;                                                                     \
         NCCL_INSIDE_REAL;                                                          \
         symm_nccl_group_real(calls);                                               \
         count_over(c, ROW_OF_##name, #name);                                       \
         ret r;                                                                     \
         {                                                                          \
             const ncclComm_t comm = real;                                          \
-            map;                                                                   \
             r = calls->name args;                                                  \
         }                                                                          \
         DONE_##ret(#name, real, r);                                                \
     }
-#define OVER_comm(ret, name, params, args) OVER(ret, name, params, args, (void)0, (void)0)
-#define OVER_both(ret, name, params, args)                                                \
-    OVER(ret, name, params, args, const ncclWindow_t shadows = shadow_window(win, #name); \
-         if (!shadows) return NCCL_EMPTY_##ret, const ncclWindow_t win = shadows)
-
-/* NULL, reported: there is none. */
-static ncclWindow_t shadow_window(ncclWindow_t win, const char *name) {
-    const ncclWindow_t theirs = symm_nccl_window_theirs(win);
-    if (!theirs)
-        symm_nccl_group_refuse(symm_nccl_fail(
-            ncclInvalidUsage, "%s: window %p is none of symm, or the real NCCL did not take it",
-            name, (void *)win));
-    return theirs;
-}
 
 /* Of a window of a real NCCL, if there is one; or of what it has beside one of ours. */
 #define ELSE_win(ret, name, params, args)                                      \
@@ -213,10 +199,8 @@ static ncclWindow_t shadow_window(ncclWindow_t win, const char *name) {
 #define ROW_forwarded(ret, name, params, args)
 #define ROW_native_comm(ret, name, params, args) \
     ELSE_comm(ret, name, params, args) OVER_comm(ret, name, params, args)
-#define ROW_later_comm   ROW_native_comm
-#define ROW_refused_comm ROW_native_comm
-#define ROW_later_both(ret, name, params, args) \
-    ELSE_comm(ret, name, params, args) OVER_both(ret, name, params, args)
+#define ROW_later_comm                           ROW_native_comm
+#define ROW_refused_comm                         ROW_native_comm
 #define ROW_native_win(ret, name, params, args)  ELSE_win(ret, name, params, args)
 #define ROW_refused_win(ret, name, params, args) ELSE_win(ret, name, params, args)
 

@@ -61,6 +61,9 @@ typedef enum {
     CALL_SCATTER,
     CALL_SEND,
     CALL_RECV,
+    CALL_PUT_SIGNAL,
+    CALL_SIGNAL,
+    CALL_WAIT_SIGNAL,
     CALLS
 } nccl_call;
 
@@ -82,7 +85,7 @@ typedef struct {
     ncclComm_t real;                  /* forwarded: the real NCCL's; set before the state says so */
     struct nccl_making *making;       /* agree.c; NULL: made in the call, or made */
     _Atomic uint64_t calls[CALLS];
-    char why[128]; /* forwarded: the reason, set with real; cut off where it is longer */
+    char why[104]; /* forwarded: the reason, set with real; cut off where it is longer */
 } nccl_comm;
 _Static_assert(sizeof(nccl_comm) == 256, "a power of two: handles are checked by it");
 
@@ -152,6 +155,9 @@ int symm_nccl_window_ours(ncclWindow_t win);
 ncclWindow_t symm_nccl_window_theirs(ncclWindow_t win);
 /* The error of a handle that is no live window. */
 ncclResult_t symm_nccl_window_none(ncclWindow_t win, const char *call);
+/* symm's window behind a handle of this communicator's. */
+ncclResult_t symm_nccl_window_of(const nccl_comm *c, ncclWindow_t win, const char *call,
+                                 symmWindow_t *out);
 
 /* ---- groups (group.c) ------------------------------------------------------------------------ */
 

@@ -25,6 +25,9 @@ static const call_row rows[CALLS] = {
     [CALL_SCATTER] = {"ncclScatter", symmCollScatter},
     [CALL_SEND] = {"ncclSend", -1},
     [CALL_RECV] = {"ncclRecv", -1},
+    [CALL_PUT_SIGNAL] = {"ncclPutSignal", -1},
+    [CALL_SIGNAL] = {"ncclSignal", -1},
+    [CALL_WAIT_SIGNAL] = {"ncclWaitSignal", -1},
 };
 
 enum { TYPES_SEEN = 16, OPS_SEEN = 16 }; /* of shadows; the last stands for all that are larger */

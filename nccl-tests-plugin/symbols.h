@@ -27,7 +27,7 @@ typedef struct {
 #undef SYMBOL
 
 /* The same call of a native communicator that has a shadow: the real NCCL's function, with the
- * shadow's handle (forward.c). There for all rows with _comm and _both. */
+ * shadow's handle (forward.c). There for all rows with _comm. */
 #define NCCL_OVER(name)                             symm_nccl_over_##name
 #define SYMBOL(class, ret, name, params, args, why) ret NCCL_OVER(name) params;
 #include "symbols.def"

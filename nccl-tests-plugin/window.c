@@ -101,6 +101,24 @@ ncclResult_t symm_nccl_window_none(ncclWindow_t win, const char *call) {
                           (void *)win);
 }
 
+/* The handle is one of c's. *code: else the error. */
+static window *find_of(const nccl_comm *c, ncclWindow_t win, const char *call, ncclResult_t *code) {
+    window *w = find(win);
+    *code = w ? ncclSuccess : symm_nccl_window_none(win, call);
+    if (w && w->comm != c)
+        *code = symm_nccl_fail(ncclInvalidArgument, "%s: window %p is of another communicator",
+                               call, (void *)win);
+    return *code ? NULL : w;
+}
+
+ncclResult_t symm_nccl_window_of(const nccl_comm *c, ncclWindow_t win, const char *call,
+                                 symmWindow_t *out) {
+    ncclResult_t code;
+    const window *w = find_of(c, win, call, &code);
+    *out = w ? w->win : NULL;
+    return code;
+}
+
 /* ---- records that kernels read --------------------------------------------------------------- */
 
 /* Without it, all but kernels that look into the record go on working. */
@@ -268,13 +286,10 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
+    ncclResult_t code;
     if (!win) return ncclSuccess;
-    window *w = find(win);
-    if (!w) return symm_nccl_window_none(win, call);
-    if (w->comm != c)
-        return symm_nccl_fail(ncclInvalidArgument, "%s: window %p is of another communicator", call,
-                              (void *)win);
-    return drop(w);
+    window *w = find_of(c, win, call, &code);
+    return w ? drop(w) : code;
 }
 NCCL_ALIAS(ncclCommWindowDeregister);
 

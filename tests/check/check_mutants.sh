@@ -82,10 +82,11 @@ compile() { # directory, kind, sources: leaves objects in the directory, prints 
 link() { # program, kind, test, objects
     program=$1 at=$(objects "$2") kind=$2 test=$3
     shift 3
-    if [ "$test" = unit_kernels ] || [ "${test#unit_p2p_}" != "$test" ]; then
+    case $test in unit_*kernels | unit_p2p_*)
         case $* in *emu_kernels*) ;; *) set -- "$@" "$at/tests/emu_kernels.o" ;; esac
         set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_stores.o"
-    fi
+        ;;
+    esac
     [ "$kind" != tsan ] || set -- "$@" "$at/tests/sanitized.o"
     case $test in
     unit_heap_dump) set -- "$@" "$at/tests/info_map.o" "$at/tests/info_map_svg.o" ;;

@@ -70,6 +70,34 @@ extern "C" void emu_p2p_list(const symm_args a) {
     symm_p2p_list_n0(*(const symm_gpu_p2p_args *)a.src);
 }
 
+/* The same of one-sided calls. */
+extern "C" void emu_onesided(const symm_args a) {
+    symm_onesided_n0(*(const symm_gpu_onesided_args *)a.src);
+}
+/* A program's kernel that stores a flag, without order, and awaits an answer. */
+extern "C" void emu_flag(const symm_args a) {
+    if (threadIdx.x == 0) put8(a.dst, a.count);
+    while (threadIdx.x == 0 && !get8(a.src)) continue;
+}
+/* The waits of a call, and behind them in the same kernel loads of what was put before: a.count
+ * bytes behind each other at a.dst for each wait, which are all a.sig. Each lane looks at those of
+ * its own wait, or (a.op) at those of all. */
+extern "C" void emu_wait_and_look(const symm_args a) {
+    const symm_gpu_onesided_args &args = *(const symm_gpu_onesided_args *)a.src;
+    run r;
+    r.a = &args.a, r.ctl = ctl_of(r.a, r.a->rank), r.epoch = 0, r.left = 0, r.over = 0;
+    if (a.op)
+        await_signals(r, args, 0, args.ops);
+    else
+        wait_signals(r, args, 0, args.ops);
+    for (unsigned w = 0; w < args.ops; w++)
+        for (uint64_t i = 0; i < a.count && (a.op || threadIdx.x == w); i += 16) {
+            const uint4 v = load16((const char *)a.dst + w * a.count + i);
+            if (v.x != a.sig || v.y != a.sig || v.z != a.sig || v.w != a.sig)
+                put8(&host_of(&args.a, args.a.rank)->left, 1);
+        }
+}
+
 #define ONE(name) {#name, name},
 #define RANKS_(row) \
     ONE(symm_##row##_n2) ONE(symm_##row##_n4) ONE(symm_##row##_n8) ONE(symm_##row##_n0)
@@ -81,18 +109,18 @@ static const struct {
     ONE(symm_all_reduce_local_f32_n1) ONE(symm_all_reduce_local_bf16_n1)
         ONE(symm_all_reduce_local_u8_n1) TYPES(all_reduce_ll) TYPES(all_reduce_push_ll128)
             TYPES(all_reduce_2shot_ll128) TYPES(all_reduce_direct) ONE(symm_all_gather_local_n1)
-                RANKS_(all_gather_ll) RANKS_(all_gather_push_ll128) RANKS_(all_gather_direct)
-                    TYPES(reduce_scatter_ll) TYPES(reduce_scatter_push_ll128)
-                        TYPES(reduce_scatter_staged) TYPES(reduce_ll) TYPES(reduce_push_ll128)
-                            TYPES(reduce_2hop_direct) RANKS_(alltoall_ll)
-                                RANKS_(alltoall_push_ll128) RANKS_(alltoall_direct)
-                                    RANKS_(broadcast_ll) RANKS_(broadcast_push_ll128)
-                                        RANKS_(broadcast_2hop_direct) RANKS_(gather_ll)
-                                            RANKS_(gather_push_ll128) RANKS_(gather_direct)
-                                                RANKS_(scatter_ll) RANKS_(scatter_push_ll128)
-                                                    RANKS_(scatter_direct) ONE(symm_barrier_word_n0)
-                                                        ONE(emu_scatter) ONE(emu_scattered)
-                                                            ONE(emu_p2p) ONE(emu_p2p_list)};
+                RANKS_(all_gather_ll) RANKS_(all_gather_push_ll128) RANKS_(all_gather_direct) TYPES(
+                    reduce_scatter_ll) TYPES(reduce_scatter_push_ll128) TYPES(reduce_scatter_staged)
+                    TYPES(reduce_ll) TYPES(reduce_push_ll128) TYPES(reduce_2hop_direct)
+                        RANKS_(alltoall_ll) RANKS_(alltoall_push_ll128) RANKS_(alltoall_direct)
+                            RANKS_(broadcast_ll) RANKS_(broadcast_push_ll128)
+                                RANKS_(broadcast_2hop_direct) RANKS_(gather_ll)
+                                    RANKS_(gather_push_ll128) RANKS_(gather_direct)
+                                        RANKS_(scatter_ll) RANKS_(scatter_push_ll128)
+                                            RANKS_(scatter_direct) ONE(symm_barrier_word_n0)
+                                                ONE(emu_scatter) ONE(emu_scattered) ONE(emu_p2p)
+                                                    ONE(emu_p2p_list) ONE(emu_onesided)
+                                                        ONE(emu_flag) ONE(emu_wait_and_look)};
 
 /* Those with a count per rank: a launch copies the parts of its call. */
 #define WITH_PARTS(row)                                                        \

@@ -127,11 +127,19 @@ void fake_graph_reset(void);
 cu_graph fake_graph_new(void);
 void fake_graph_drop(cu_graph graph); /* without the lock */
 
-/* As on a GPU a word is copied whole, whatever another stream writes there meanwhile. */
+/* As on a GPU a word is copied whole, whatever another stream writes there meanwhile; so are a few
+ * of 8 bytes. */
 static inline void fake_move(void *to, const void *from, uint64_t bytes) {
-    if (bytes == 4 && ((uintptr_t)to | (uintptr_t)from) % 4 == 0)
+    enum { FEW = 512 };
+    const uintptr_t at = (uintptr_t)to | (uintptr_t)from;
+    if (bytes == 4 && at % 4 == 0)
         __atomic_store_n((unsigned *)to, __atomic_load_n((const unsigned *)from, __ATOMIC_RELAXED),
                          __ATOMIC_RELAXED);
+    else if (bytes <= FEW && (bytes | at) % 8 == 0)
+        for (uint64_t i = 0; i < bytes / 8; i++)
+            __atomic_store_n((uint64_t *)to + i,
+                             __atomic_load_n((const uint64_t *)from + i, __ATOMIC_ACQUIRE),
+                             __ATOMIC_RELAXED);
     else
         memmove(to, from, bytes);
 }

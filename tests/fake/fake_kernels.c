@@ -7,76 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/common/colls.h"
 #include "device/common/kernels.h"
 #include "device/host/reduce.h"
-#include "base/wait.h"
-#include "fake_cuda.h"
+#include "fake_run.h"
 #include "t.h"
 
-enum { CHUNK = 256 << 10, NAMES = 1024, NAP_US = 20 };
-#define LEFT_GRACE_NS 1000000000ull
-
-typedef struct {
-    const symm_args *a;
-    symm_gpu_ctl *ctl;
-    uint32_t epoch;
-} run;
-
-static char *flat(const symm_args *a, int rank, uint64_t off) {
-    return (char *)(uintptr_t)(a->base + (uint64_t)rank * a->stride + off);
-}
-static symm_gpu_ctl *ctl_of(const symm_args *a, int rank) {
-    return (symm_gpu_ctl *)(void *)flat(a, rank, 0);
-}
-static symm_ctl *host_of(const symm_args *a, int rank) {
-    return (symm_ctl *)(uintptr_t)(a->gpu.host_base + (uint64_t)rank * a->gpu.host_stride);
-}
-static void give(uint64_t *word, uint64_t v) {
-    __atomic_store_n(word, v, __ATOMIC_RELEASE);
-}
-static uint64_t take(const uint64_t *word) {
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-/* As dev.cuh's leave. */
-static int leave(const run *r, uint32_t code, int rank, int stage) {
-    const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
-    symm_ctl *own = host_of(r->a, r->a->rank);
-    if (!take(&own->abort)) {
-        own->left = (uint64_t)r->epoch << 32 | (uint32_t)stage;
-        give(&own->abort, word);
-    }
-    for (int p = 0; p < r->a->nranks; p++)
-        if (!take(&host_of(r->a, p)->abort)) give(&host_of(r->a, p)->abort, word);
-    return 1;
-}
-
-static int differing(const run *r) {
-    for (int p = 0; p < r->a->nranks; p++) {
-        uint64_t w = take(&r->ctl->inbox[p].sig[r->epoch & 1]);
-        if (p != r->a->rank && (uint32_t)(w >> 32) == r->epoch && (uint32_t)w != r->a->sig)
-            return p;
-    }
-    return -1;
-}
-
-/* One look that found nothing. 1: leave. *left: the peer was seen to have left, a look ago. */
-static int again(const run *r, int peer, int stage, uint64_t since, int *left) {
-    const uint64_t abort = take(&host_of(r->a, r->a->rank)->abort), now = symm_now_ns();
-    if (abort) return leave(r, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
-    if (differing(r) >= 0) return leave(r, symmMismatch, differing(r), stage);
-    if (r->a->timeout_ns && now - since > r->a->timeout_ns)
-        return leave(r, symmTimeout, peer, stage);
-    if (now - since > LEFT_GRACE_NS &&
-        __atomic_load_n(&host_of(r->a, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT &&
-        (*left)++) /* as left_for_good of dev.cuh */
-        return leave(r, symmRemoteError, peer, stage);
-    usleep(NAP_US);
-    return 0;
-}
+enum { CHUNK = 256 << 10, NAMES = 1024 };
 
 /* {epoch, step} of a peer is there, or a later one. 1: leave. */
 static int await(const run *r, const uint64_t *word, int peer, uint32_t step, int stage) {
@@ -292,14 +230,6 @@ static void move_parts(const symm_args *a, const symm_extents *e, symmColl_t col
 }
 
 /* ---- the kernels ----------------------------------------------------------------------------- */
-
-/* As frame.cuh: every CTA says that it has ended. The host polls it by copies, as it does a GPU's
- * memory; ThreadSanitizer would call that a race of two threads. */
-static void __attribute__((noinline, no_sanitize("thread")))
-ended(const cu_launch_config *config, const symm_args *a) {
-    for (unsigned b = 0; a->gpu.serial && b < config->grid_x; b++)
-        ctl_of(a, a->rank)->done[b] = a->gpu.serial;
-}
 
 /* kernel_<Id>: that collective's. */
 #define SYMM_COLL(id, ...)                                                 \
@@ -529,4 +459,6 @@ void fake_kernels_install(int devices) {
     const size_t size = sizeof(symm_gpu_p2p_args);
     fake_cuda_kernel("symm_p2p_n0", kernel_messages, 1, &size);
     fake_cuda_kernel("symm_p2p_list_n0", kernel_message_list, 1, &size);
+    const size_t onesided = sizeof(symm_gpu_onesided_args);
+    fake_cuda_kernel("symm_onesided_n0", fake_onesided, 1, &onesided);
 }

@@ -106,7 +106,7 @@ static void collectives(void) {
     for (int r = 0; r < RANKS; r++) T_EQ(y[r][2], 10 * ((r + RANKS - 1) % RANKS) + 2);
     for (int r = 0; r < RANKS; r++) {
         T_EQ(over(all[r], CALL_BROADCAST), 2);
-        for (int i = CALL_ALL_GATHER; i < CALLS; i++)
+        for (int i = CALL_ALL_GATHER; i <= CALL_RECV; i++)
             if (i != CALL_BROADCAST) T_EQ(over(all[r], i), 1);
         for (int i = 0; i < CALLS; i++) T_EQ(((nccl_comm *)(void *)all[r])->calls[i], 0);
     }
@@ -191,9 +191,11 @@ static void windows(void) {
         if (k) N_OK(ncclGroupStart());
         N_OK(ncclCommWindowRegister(comm, x, bytes, &win, 0));
         if (k) N_OK(ncclGroupEnd());
-        N_OK(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 3, 4, 5, comm, NULL));
+        N_OK(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 0, 0, 0, comm, NULL)); /* by symm */
         T_EQ(x[2], 7);
         x[2] = 0;
+        N_REFUSED(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 3, 4, 5, comm, NULL),
+                  ncclInvalidArgument, "sigIdx=3, ctx=4, flags=5: all must be 0");
         N_OK(ncclGetLsaMultimemDevicePointer(win, 4, &ptr));
         T_CHECK(ptr == (char *)x + 104);
         N_OK(ncclGetLsaDevicePointer(win, 4, 0, &ptr));
@@ -203,12 +205,13 @@ static void windows(void) {
         N_OK(k ? ncclCommDeregister(comm, win) : ncclCommWindowDeregister(comm, win));
         T_EQ(ask_real("nccl_real_failed"), k + 1);
         make_fail("", -1);
-        N_ERR(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 3, 4, 5, comm, NULL), ncclInvalidUsage);
+        N_REFUSED(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 0, 0, 0, comm, NULL),
+                  ncclInvalidArgument, "is no window of symm, or it ended");
     }
     make_fail("ncclCommWindowRegister", -1);
     N_OK(ncclCommWindowRegister(comm, x, bytes, &win, 0));
-    N_REFUSED(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 3, 4, 5, comm, NULL), ncclInvalidUsage,
-              "the real NCCL did not take it");
+    N_OK(ncclPutSignal(&y, 1, ncclInt32, 0, win, 8, 0, 0, 0, comm, NULL));
+    T_EQ(x[2], 7);
     N_ERR(ncclGetLsaMultimemDevicePointer(win, 4, &ptr), ncclInvalidUsage);
     N_OK(ncclCommWindowDeregister(comm, win));
     make_fail("ncclCommDeregister", -1);

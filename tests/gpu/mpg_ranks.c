@@ -1,7 +1,9 @@
 /* mpg_ranks.c - the collectives on GPUs with a process per rank under mpirun, any number of them,
  * on GPU rank % devices: the sample of gpu_cases.h, the bits of every type and reduction, the
- * torture, sends and receives. Seeds and times as in gpu_matrix.c and gpu_torture.c. */
+ * torture, sends and receives, puts and signals. Seeds and times as in gpu_matrix.c and
+ * gpu_torture.c. */
 #include "gpu_messages.h"
+#include "gpu_puts.h"
 #include "gpu_storm.h"
 #include "mpg_kit.h"
 
@@ -56,5 +58,15 @@ static void messages(void) {
     gc_settle();
 }
 
+/* One-sided calls: random programs. */
+static void puts_and_signals(void) {
+    mpg_rank m;
+    const gc_rank g = self(&m);
+    gc_env_none();
+    if (g.n > OM_MOST) T_SKIP("needs at most %d ranks", OM_MOST);
+    gu_programs(&g, mpg_comm(&m), gk_number("GPU_CASES", ck_full() ? 200 : 12));
+    gc_settle();
+}
+
 T_MAIN_MPI(T_TIMEOUT(matrix, 90), T_TIMEOUT(bits_are_the_hosts, 60), T_TIMEOUT(torture, 80),
-           T_TIMEOUT(messages, 90))
+           T_TIMEOUT(messages, 90), T_TIMEOUT(puts_and_signals, 90))

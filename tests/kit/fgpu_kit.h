@@ -30,6 +30,7 @@ typedef struct { /* the last launch of a rank */
     symm_args args;
     symm_extents extents;       /* of the last call with a count per rank */
     symm_gpu_p2p_args messages; /* of a kernel of sends and receives */
+    symm_gpu_onesided_args onesided;
 } gk_launch;
 
 static gk_launch gk_seen[GK_RANKS];
@@ -57,6 +58,7 @@ static void gk_note(const cu_launch_config *config, void **args) {
     if (config->num_attrs) l->attr = config->attrs[0];
     memcpy(&l->args, a, sizeof *a);
     if (!strncmp(l->kernel, "symm_p2p", 8)) memcpy(&l->messages, a, sizeof l->messages);
+    if (!strncmp(l->kernel, "symm_onesided", 13)) memcpy(&l->onesided, a, sizeof l->onesided);
     gk_end(a, config->grid_x);
     pthread_mutex_unlock(&gk_lock);
 }
@@ -102,6 +104,8 @@ static inline void gk_kernels(void) {
     const size_t size = sizeof(symm_gpu_p2p_args);
     fake_cuda_kernel("symm_p2p_n0", gk_note, 1, &size);
     fake_cuda_kernel("symm_p2p_list_n0", gk_note, 1, &size);
+    const size_t onesided = sizeof(symm_gpu_onesided_args);
+    fake_cuda_kernel("symm_onesided_n0", gk_note, 1, &onesided);
 }
 
 /* A fresh driver with `devices`, as a process finds it that has done nothing yet. */

@@ -13,11 +13,13 @@
 #include "coll_data.h"
 #include "onesided_kit.h"
 
+#ifndef OM_LANE /* bytes of a lane, and what a program is drawn from */
+#define OM_LANE    3000
+#define OM_ACTIONS 60
+#endif
 enum {
     OM_MOST = 8,
-    OM_LANE = 3000,
     OM_IDS = 5, /* signals that a program uses; spread over all numbers */
-    OM_ACTIONS = 60,
     OM_PENDING = 4 * OM_ACTIONS
 };
 
@@ -171,8 +173,23 @@ static inline void om_draw(om_program *p, uint64_t seed, int n) {
 
 enum { OM_STREAMS = 3, OM_BUFFERS = 8 * OM_ACTIONS };
 
+/* What backends do differently. Buffers are memory that both kernels and the program touch. */
+typedef struct {
+    void *(*buffer)(size_t bytes);
+    void (*free_buffer)(void *p);
+    symmStream_t (*stream)(int i); /* the i-th of a rank */
+    void (*end_stream)(symmStream_t s);
+    void (*sync)(symmComm_t comm, symmStream_t s);
+    void (*capture)(symmStream_t s);
+    void (*replay)(symmComm_t comm, symmStream_t s); /* what was captured, and awaits it */
+    /* A copy of a window's memory in stream order; both ends are awaited. */
+    void (*look)(symmComm_t comm, symmStream_t s, void *to, const void *from, uint64_t bytes);
+    int captures; /* 0: this rank must not capture */
+} om_ways;
+
 typedef struct {
     ok_world w;
+    const om_ways *ways;
     symmStream_t streams[OM_STREAMS];
     char *lanes;      /* contents of all lanes, as they must be */
     char *got, *copy; /* of gets that may still run: what comes, and what must have come */
@@ -197,37 +214,88 @@ static inline char *om_contents(om_rank *r, int of, int owner) {
 static inline int om_id(const om_rank *r, int id) {
     return (int)((r->base + (uint64_t)id * 13) % SYMM_SIGNALS);
 }
+/* The world is open, its lanes are empty. */
+static inline void om_begin(om_rank *r, const om_ways *ways) {
+    r->ways = ways;
+    r->lanes = calloc(OM_MOST * OM_MOST, OM_LANE);
+    r->got = ways->buffer((size_t)OM_BUFFERS * OM_LANE);
+    r->copy = ways->buffer((size_t)OM_BUFFERS * OM_LANE);
+    r->sent = ways->buffer(OM_SENT);
+    T_CHECK(r->lanes && r->got && r->copy && r->sent);
+    for (int i = 0; i < OM_STREAMS; i++) r->streams[i] = ways->stream(i);
+}
+static inline void om_end(om_rank *r) {
+    for (int i = 0; i < OM_STREAMS; i++) r->ways->end_stream(r->streams[i]);
+    r->ways->free_buffer(r->got);
+    r->ways->free_buffer(r->copy);
+    r->ways->free_buffer(r->sent);
+    free(r->lanes);
+}
+static inline void om_sync(om_rank *r) {
+    for (int i = 0; i < OM_STREAMS; i++) r->ways->sync(r->w.p.comm, r->streams[i]);
+}
+
+/* ---- the host backend ---- */
+
+static inline symmStream_t om_host_stream(int i) {
+    symmStream_t s = NULL; /* the first one: calls end before they return */
+    if (i) T_OK(symmStreamCreate(&s));
+    return s;
+}
+static inline void om_host_end_stream(symmStream_t s) {
+    if (s) T_OK(symmStreamDestroy(s));
+}
+static inline void om_host_sync(symmComm_t comm, symmStream_t s) {
+    (void)comm;
+    if (s) T_OK(symmStreamSynchronize(s));
+}
+static inline void om_host_capture(symmStream_t s) {
+    T_OK(symmStreamBeginCapture(s));
+}
+static inline void om_host_replay(symmComm_t comm, symmStream_t s) {
+    symmGraph_t graph;
+    symmGraphExec_t exec;
+    T_OK(symmStreamEndCapture(s, &graph));
+    T_OK(symmGraphInstantiate(graph, &exec));
+    T_OK(symmGraphDestroy(graph));
+    T_OK(symmGraphLaunch(exec, s));
+    om_host_sync(comm, s);
+    T_OK(symmGraphExecDestroy(exec));
+}
+static inline void om_host_look(symmComm_t comm, symmStream_t s, void *to, const void *from,
+                                uint64_t bytes) {
+    (void)comm, (void)s;
+    memcpy(to, from, bytes);
+}
+static const om_ways om_host __attribute__((unused)) = {malloc,
+                                                        free,
+                                                        om_host_stream,
+                                                        om_host_end_stream,
+                                                        om_host_sync,
+                                                        om_host_capture,
+                                                        om_host_replay,
+                                                        om_host_look,
+                                                        1};
+
 static inline void om_open(om_rank *r, symmComm_t comm, int rank, int n) {
     memset(r, 0, sizeof *r);
     ok_open(&r->w, comm, rank, n, OM_MOST * OM_LANE);
     memset(r->w.p.memory, 0, OM_MOST * OM_LANE);
-    r->lanes = calloc(OM_MOST * OM_MOST, OM_LANE);
-    r->got = malloc((size_t)OM_BUFFERS * OM_LANE);
-    r->copy = malloc((size_t)OM_BUFFERS * OM_LANE);
-    r->sent = malloc(OM_SENT);
-    T_CHECK(r->lanes && r->got && r->copy && r->sent);
-    for (int i = 1; i < OM_STREAMS; i++) T_OK(symmStreamCreate(&r->streams[i]));
+    om_begin(r, &om_host);
     T_OK(symmBarrier(comm, NULL)); /* the lanes are empty */
 }
 static inline void om_close(om_rank *r) {
-    for (int i = 1; i < OM_STREAMS; i++) T_OK(symmStreamDestroy(r->streams[i]));
+    om_end(r);
     ok_close(&r->w);
-    free(r->lanes), free(r->got), free(r->copy), free(r->sent);
 }
+
+/* ---- any backend ---- */
 
 /* All that was called has ended. */
 static inline void om_settle(om_rank *r) {
-    symmGraph_t graph;
-    symmGraphExec_t exec = NULL;
     if (r->mode == OM_GROUPED) T_OK(symmGroupEnd());
-    if (r->mode == OM_CAPTURED) {
-        T_OK(symmStreamEndCapture(r->on, &graph));
-        T_OK(symmGraphInstantiate(graph, &exec));
-        T_OK(symmGraphDestroy(graph));
-        T_OK(symmGraphLaunch(exec, r->on));
-    }
-    for (int i = 1; i < OM_STREAMS; i++) T_OK(symmStreamSynchronize(r->streams[i]));
-    if (exec) T_OK(symmGraphExecDestroy(exec));
+    if (r->mode == OM_CAPTURED) r->ways->replay(r->w.p.comm, r->on);
+    om_sync(r);
     r->mode = OM_PLAIN;
     for (int i = 0; i < r->ngets; i++)
         T_CHECKF(!memcmp(r->got + i * OM_LANE, r->copy + i * OM_LANE, r->gets[i]->bytes),
@@ -243,9 +311,9 @@ static inline symmStream_t om_stream(om_rank *r) {
     const uint64_t how = t_draw(&r->rolls, 24);
     if (r->mode == OM_PLAIN && how >= 21) {
         om_settle(r);
-        r->mode = how == 21 ? OM_CAPTURED : OM_GROUPED;
+        r->mode = how == 21 && r->ways->captures ? OM_CAPTURED : OM_GROUPED;
         r->on = r->streams[how == 21 ? 1 + t_draw(&r->rolls, 2) : t_draw(&r->rolls, OM_STREAMS)];
-        if (r->mode == OM_CAPTURED) T_OK(symmStreamBeginCapture(r->on));
+        if (r->mode == OM_CAPTURED) r->ways->capture(r->on);
         if (r->mode == OM_GROUPED) T_OK(symmGroupStart());
     } else if (how < 2) {
         om_settle(r);
@@ -278,9 +346,11 @@ static inline void om_do_get(om_rank *r, const om_action *a) {
 }
 static inline void om_do_check(om_rank *r, const om_action *a) {
     om_settle(r);
-    T_CHECKF(
-        !memcmp(r->w.p.memory + om_lane(r->w.p.n, a->of), om_contents(r, a->of, a->rank), OM_LANE),
-        "rank %d: its lane of rank %d", a->rank, a->of);
+    char *lane = r->got; /* no get runs */
+    r->ways->look(r->w.p.comm, r->streams[0], lane, r->w.p.memory + om_lane(r->w.p.n, a->of),
+                  OM_LANE);
+    T_CHECKF(!memcmp(lane, om_contents(r, a->of, a->rank), OM_LANE), "rank %d: its lane of rank %d",
+             a->rank, a->of);
 }
 static inline void om_do_read(om_rank *r, const om_action *a, const om_program *p) {
     om_settle(r);
@@ -317,15 +387,18 @@ static inline void om_run(om_rank *r, const om_program *p, uint64_t seed) {
             pk_fill(om_contents(r, a->rank, a->peer) + a->at, a->bytes, a->rank, a->peer, a->no);
     }
     om_settle(r);
-    T_OK(symmBarrier(r->w.p.comm, NULL));
+    T_OK(symmBarrier(r->w.p.comm, r->streams[0]));
+    om_sync(r);
     for (int from = 0; from < p->n; from++)
         for (int id = 0; id < OM_IDS; id++) {
             T_EQ(ok_read(&r->w, from, om_id(r, id)),
                  p->raised[from][me][id] - p->used[from][me][id]);
-            T_OK(symmSignalReset(from, om_id(r, id), r->w.p.comm, NULL));
+            T_OK(symmSignalReset(from, om_id(r, id), r->w.p.comm, r->streams[0]));
         }
+    om_sync(r);
     T_EQ(ok_unused(&r->w), 0);
-    T_OK(symmBarrier(r->w.p.comm, NULL));
+    T_OK(symmBarrier(r->w.p.comm, r->streams[0]));
+    om_sync(r);
 }
 
 #endif

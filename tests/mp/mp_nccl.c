@@ -257,6 +257,80 @@ static void a_ring_of_messages(void) {
     N_OK(ncclCommDestroy(comm));
 }
 
+#ifndef NCCL_TEST_HEADER
+/* Each rank puts COUNT words beside each other's, and waits for all: one call after the other, or
+ * in a group. */
+static void put_to_all(ncclComm_t comm, ncclWindow_t win, const int *out, int grouped) {
+    ncclWaitSignalDesc_t *all = malloc((size_t)ranks * sizeof *all);
+    T_CHECK(all != NULL);
+    for (int p = 0; p < ranks; p++) all[p] = (ncclWaitSignalDesc_t){p == rank ? 2 : 1, p, 0, 0};
+    if (grouped) N_OK(ncclGroupStart());
+    for (int p = 0; p < ranks; p++)
+        N_OK(ncclPutSignal(out + p * COUNT, COUNT, ncclInt32, p, win,
+                           sizeof *out * COUNT * (size_t)rank, 0, 0, 0, comm, NULL));
+    N_OK(ncclSignal(rank, 0, 0, 0, comm, NULL));
+    N_OK(ncclWaitSignal(ranks, all, comm, NULL));
+    N_OK(ncclWaitSignal(0, NULL, comm, NULL));
+    if (grouped) N_OK(ncclGroupEnd());
+    free(all);
+}
+
+static void puts_that_are_refused(ncclComm_t comm, ncclWindow_t win, int *out) {
+    ncclWaitSignalDesc_t w = {1, 0, 1, 0}, less = {-1, 0, 0, 0};
+    N_REFUSED(ncclPutSignal(out, 1, ncclInt32, 0, win, 0, 1, 0, 0, comm, NULL), ncclInvalidArgument,
+              "sigIdx=1, ctx=0, flags=0: all must be 0");
+    N_REFUSED(ncclPutSignal(out, 1, ncclInt32, ranks, win, 0, 0, 0, 0, comm, NULL),
+              ncclInvalidArgument, "peer=");
+    N_REFUSED(ncclPutSignal(out, 1, ncclInt32, 0, NULL, 0, 0, 0, 0, comm, NULL),
+              ncclInvalidArgument, "win is NULL");
+    N_REFUSED(
+        ncclPutSignal(out, 1, ncclInt32, 0, (ncclWindow_t)(void *)out, 0, 0, 0, 0, comm, NULL),
+        ncclInvalidArgument, "is no window of symm");
+    N_REFUSED(ncclPutSignal(out, 1, ncclInt32, 0, win, 1 << 30, 0, 0, 0, comm, NULL),
+              ncclInvalidArgument, "offset=1073741824");
+    N_REFUSED(ncclSignal(0, 0, 2, 0, comm, NULL), ncclInvalidArgument, "ctx=2");
+    N_REFUSED(ncclSignal(0, 0, 0, 4, comm, NULL), ncclInvalidArgument, "flags=4");
+    N_REFUSED(ncclWaitSignal(1, &w, comm, NULL), ncclInvalidArgument, "sigIdx=1");
+    N_REFUSED(ncclWaitSignal(1, &less, comm, NULL), ncclInvalidArgument, "opCnt=-1");
+    N_REFUSED(ncclWaitSignal(-1, &less, comm, NULL), ncclInvalidArgument, "nDesc=-1");
+    N_REFUSED(ncclWaitSignal(1, NULL, comm, NULL), ncclInvalidArgument, "signalDescs is NULL");
+    N_OK(ncclGroupStart()); /* none of a group runs of which one is refused */
+    N_OK(ncclSignal(rank, 0, 0, 0, comm, NULL));
+    N_ERR(ncclSignal(rank, 0, 1, 0, comm, NULL), ncclInvalidArgument);
+    N_ERR(ncclGroupEnd(), ncclInvalidArgument);
+}
+
+static void puts_and_signals(void) {
+    ncclComm_t comm = world(), other = world();
+    ncclWindow_t win, foreign;
+    const size_t bytes = sizeof(int) * COUNT * (size_t)ranks;
+    int *in, *out = malloc(bytes);
+    T_CHECK(out != NULL);
+    for (int p = 0; p < ranks; p++) fill(out + p * COUNT, COUNT, 10 * rank + p);
+    N_OK(ncclMemAlloc((void **)&in, bytes));
+    N_OK(ncclCommWindowRegister(comm, in, bytes, &win, NCCL_WIN_COLL_SYMMETRIC));
+    N_OK(ncclCommWindowRegister(other, in, bytes, &foreign, NCCL_WIN_COLL_SYMMETRIC));
+    for (int round = 0; round < 6; round++) {
+        memset(in, 0, bytes);
+        MPI_Barrier(MPI_COMM_WORLD);
+        put_to_all(comm, win, out, round % 2);
+        for (int p = 0; p < ranks; p++) holds(in + p * COUNT, COUNT, 10 * p + rank, 1);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (round == 2) puts_that_are_refused(comm, win, out);
+    }
+    N_REFUSED(ncclPutSignal(out, 1, ncclInt32, 0, foreign, 0, 0, 0, 0, comm, NULL),
+              ncclInvalidArgument, "is of another communicator");
+    N_OK(ncclCommDestroy(other));
+    N_OK(ncclCommDestroy(comm));
+    N_OK(ncclMemFree(in));
+    free(out);
+}
+#else
+static void puts_and_signals(void) {
+    T_SKIP("needs the drop-in's own declarations");
+}
+#endif
+
 /* In place, as nccl-tests' sendrecv, and its alltoall where a NCCL has none: what the buffer holds
  * then is nobody's promise, but the calls succeed, and what is sent to oneself arrives. */
 static void messages_in_place(void) {
@@ -503,6 +577,7 @@ static void two_hundred_communicators(void) {
 T_MAIN_MPI(T(who_is_who), T(collectives), T(collectives_on_windows),
            T(handles_as_kernels_read_them), T(buffers_that_run_past_their_window),
            T(memory_ends_under_its_window), T(registrations_of_one_rank), T(premulsum_in_a_group),
-           T(a_ring_of_messages), T(messages_in_place), T(an_alltoall_of_messages),
-           T(nested_groups), T(made_in_a_group), T(splits), T(shrinks), T(made_without_blocking),
-           T(ids_for_many_roots), T(ids_of_any_rank), T(an_abort), T(two_hundred_communicators))
+           T(a_ring_of_messages), T(puts_and_signals), T(messages_in_place),
+           T(an_alltoall_of_messages), T(nested_groups), T(made_in_a_group), T(splits), T(shrinks),
+           T(made_without_blocking), T(ids_for_many_roots), T(ids_of_any_rank), T(an_abort),
+           T(two_hundred_communicators))

@@ -36,29 +36,6 @@ static symmResult_t recv(uint64_t at, uint64_t bytes, int peer, symmStream_t s) 
     return symmRecv(mem + at, bytes, symmUint8, peer, comms[0], s);
 }
 
-/* Every rank says so, and goes on. */
-static void one_sided_calls_are_refused(void) {
-    const symmSignalWait_t w = {0, 0, 1};
-    uint64_t n;
-    T_EXPECT_WARNINGS();
-    start(2);
-    for (int r = 0; r < 2; r++) {
-        T_ERR(symmPut(all[r], 8, symmInt8, 1, wins[r], 0, comms[r], NULL), symmNotSupported);
-        T_MSG(symmGetLastError(comms[r]),
-              "symmPut: one-sided calls are not on the cuda backend yet");
-        T_ERR(symmGet(all[r], 8, symmInt8, 1, wins[r], 0, comms[r], NULL), symmNotSupported);
-        T_ERR(symmPutSignal(all[r], 8, symmInt8, 1, wins[r], 0, 0, comms[r], NULL),
-              symmNotSupported);
-        T_ERR(symmSignal(1, 0, comms[r], NULL), symmNotSupported);
-        T_ERR(symmWaitSignal(1, &w, comms[r], NULL), symmNotSupported);
-        T_ERR(symmSignalRead(1, 0, comms[r], &n), symmNotSupported);
-        T_ERR(symmSignalReset(1, 0, comms[r], NULL), symmNotSupported);
-        T_ERR(symmFence(comms[r], NULL), symmNotSupported);
-    }
-    T_OK(send(0, 100, 1, NULL));
-    finish(2);
-}
-
 /* ---- what is launched ------------------------------------------------------------------------ */
 
 static void a_call_is_one_launch(void) {
@@ -363,10 +340,9 @@ static void ranks_of_one_gpu_need_streams_of_their_own(void) {
     T_OK(symmMemFree(p));
 }
 
-T_MAIN(T(one_sided_calls_are_refused), T(a_call_is_one_launch), T(a_buffer_in_no_window_is_staged),
-       T(grids_grow_with_the_bytes), T(a_group_is_sorted_by_channels),
-       T(a_long_list_goes_into_the_control_block), T(a_group_on_two_streams),
-       T(streams_of_one_group_are_captured_together), T(a_graph_keeps_what_its_calls_need),
-       T(a_communicator_that_pins_holds_the_windows), T(without_memory_nothing_is_recorded),
-       T_TIMEOUT(every_call_of_the_driver_refused, 120),
+T_MAIN(T(a_call_is_one_launch), T(a_buffer_in_no_window_is_staged), T(grids_grow_with_the_bytes),
+       T(a_group_is_sorted_by_channels), T(a_long_list_goes_into_the_control_block),
+       T(a_group_on_two_streams), T(streams_of_one_group_are_captured_together),
+       T(a_graph_keeps_what_its_calls_need), T(a_communicator_that_pins_holds_the_windows),
+       T(without_memory_nothing_is_recorded), T_TIMEOUT(every_call_of_the_driver_refused, 120),
        T(ranks_of_one_gpu_need_streams_of_their_own))

@@ -51,6 +51,10 @@ CALL(Reduce, a, b, COUNT, ncclInt32, ncclSum, 1, comms[r], STREAM(r))
 CALL(AlltoAll, a, b, COUNT, ncclInt32, comms[r], STREAM(r))
 CALL(Gather, a, b, COUNT, ncclInt32, 0, comms[r], STREAM(r))
 CALL(Scatter, a, b, COUNT, ncclInt32, 0, comms[r], STREAM(r))
+CALL(PutSignal, a, COUNT, ncclInt32, !r, win[r], 8, 0, 0, 0, comms[r], STREAM(r))
+CALL(Signal, !r, 0, 0, 0, comms[r], STREAM(r))
+static ncclWaitSignalDesc_t one_of_rank_0[] = {{1, 0, 0, 0}};
+CALL(WaitSignal, 1, one_of_rank_0, comms[r], STREAM(r))
 CALL(AllReduceConfig, a, b, COUNT, ncclInt32, ncclSum, comms[r], STREAM(r), NULL)
 static const struct {
     const char *name;
@@ -65,6 +69,9 @@ static const struct {
     {"ncclAlltoAll", call_AlltoAll},
     {"ncclGather", call_Gather},
     {"ncclScatter", call_Scatter},
+    {"ncclPutSignal", call_PutSignal},
+    {"ncclSignal", call_Signal},
+    {"ncclWaitSignal", call_WaitSignal},
     {"ncclAllReduceConfig", call_AllReduceConfig},
 };
 enum { LAUNCHES = sizeof launches / sizeof *launches };

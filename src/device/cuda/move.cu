@@ -2,6 +2,7 @@
  * coll.def>_n<ranks>. */
 #include "hop_ll.cuh"
 #include "hop_lines.cuh"
+#include "onesided.cuh"
 #include "p2p.cuh"
 #include "two_hops.cuh"
 #include "uneven.cuh"
@@ -128,4 +129,11 @@ extern "C" __global__ void __launch_bounds__(SYMM_GPU_P2P_THREADS, 1)
 extern "C" __global__ void symm_p2p_list_n0(const __grid_constant__ symm_gpu_p2p_args args) {
     enter(args.a);
     p2p_list(args);
+}
+
+/* One-sided calls (onesided.cuh). */
+extern "C" __global__ void __launch_bounds__(SYMM_GPU_P2P_THREADS, 1)
+    symm_onesided_n0(const __grid_constant__ symm_gpu_onesided_args args) {
+    enter(args.a);
+    onesided_run(args);
 }

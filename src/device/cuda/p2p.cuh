@@ -56,7 +56,7 @@ DEV int copy_share(work &w, channel &c) {
     const uint64_t at = copy_pieces(&w.r.ctl->over, to, from, bytes, begins, team, w.lane);
     c = kept;
     c.at = at;
-    if (at * P2P_PIECE < bytes) return w.r.over = 1, P2P_NOTHING; /* a kernel has left */
+    if (at * COPY_PIECE < bytes) return w.r.over = 1, P2P_NOTHING; /* a kernel has left */
     c.does = P2P_COUNT;
     return P2P_MOVED;
 }

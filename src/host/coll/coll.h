@@ -46,17 +46,10 @@ typedef struct {           /* sends and receives, ready to run as one kernel */
 void symm_p2p_list_ref(symm_p2p_list *list);
 void symm_p2p_list_unref(symm_p2p_list *list);
 
-/* A one-sided call, ready to run on the host backend; symmPutSignal is two of them. */
-enum {
-    SYMM_ONESIDED_COPY, /* a put or a get */
-    SYMM_ONESIDED_SIGNAL,
-    SYMM_ONESIDED_WAIT,
-    SYMM_ONESIDED_RESET,
-    SYMM_ONESIDED_FENCE
-};
+/* What a one-sided call is made of; symmPutSignal is two of them, its copy first. */
 typedef struct {
     uint8_t kind; /* SYMM_ONESIDED_* */
-    uint8_t nt;   /* copy: stores past the caches pay at this size */
+    uint8_t nt;   /* copy, host backend: stores past the caches pay at this size */
     int16_t peer, signal;
     union {
         struct { /* copy */
@@ -64,23 +57,19 @@ typedef struct {
             const char *from;
             uint64_t bytes;
         };
-        struct {                      /* the others but fence */
-            uint64_t *raised;         /* the word: the peer's of this rank, or this rank's of it */
-            symm_signal_tally *tally; /* of this rank */
-            uint64_t count;           /* wait: for how many */
-        };
+        uint64_t count; /* wait: for how many */
     };
 } symm_onesided;
-/* Calls that run one behind the other as one task. A list of waits that is longer is several. */
-enum { SYMM_ONESIDED_OPS = 8 };
+/* Of a call, at most. A list of waits that is longer is several: symm_launcher.waits. */
+enum { SYMM_ONESIDED_OPS = SYMM_GPU_ONESIDED_OPS };
 typedef struct {
     const symm_args *args; /* the communicator's, for as long as it lives */
-    symm_onesided op[SYMM_ONESIDED_OPS];
     int n;
     symm_win *target; /* whose memory is the peer's; NULL: none is */
     symm_win *near;   /* the window that has `buff`; NULL: none */
     char *buff;       /* the own buffer, NULL none */
     uint64_t bytes;
+    symm_onesided op[SYMM_ONESIDED_OPS];
 } symm_onesided_call;
 
 /* The last calls, prepared: a program calls with the same arguments again and again. Direct-mapped
@@ -133,8 +122,12 @@ typedef struct symm_launcher {
     /* What a message of op would do, and why; of symmExplainMessage. a: the communicator's. */
     void (*tell_message)(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
                          const symm_win *win, symmExplain_t *plan);
-    /* The same as `messages` for one-sided calls; NULL: the backend has none. */
+    /* The same as `launch` for a one-sided call. waits: how many one may have. */
     symmResult_t (*onesided)(symm_comm *c, const symm_onesided_call *call, symmStream_t stream);
+    int waits;
+    /* *count: signals [first, first + n) of the peer that have come and that nothing has used up.
+     * What was put before is seen. Any thread; waits for no stream. */
+    symmResult_t (*unused)(const symm_comm *c, int peer, int first, int n, uint64_t *count);
     int fuses; /* 1: rooted calls of a group may run as one with a count per rank (fused.h) */
 } symm_launcher;
 
@@ -143,6 +136,8 @@ typedef struct symm_launcher {
 static inline void symm_coll_note_heap(symm_comm *c, uint64_t more) {
     c->calls.digest += more;
 }
+/* Host backend: what this rank counts of a signal of the peer. */
+symm_signal_tally *symm_onesided_tally(const symm_comm *c, int peer, int signal);
 /* Signals of the peer that have come and that nothing has used up. Any thread. */
 uint64_t symm_onesided_unused(const symm_comm *c, int peer);
 /* Collectives of this rank so far. */

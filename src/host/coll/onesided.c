@@ -1,13 +1,12 @@
-/* onesided.c - one-sided calls (symm_onesided.h): check, find the peer's memory and the signal's
- * words, queue in a group. As sends and receives they have no rows in coll.def: no two ranks need
- * make the same calls. The user's thread; symmSignalRead and the count of unused signals: any
- * thread. No lock; only a group allocates. */
+/* onesided.c - one-sided calls (symm_onesided.h): check, find the peer's memory, queue in a group.
+ * As sends and receives they have no rows in coll.def: no two ranks need make the same calls. The
+ * user's thread; symmSignalRead and the count of unused signals: any thread. No lock; only a group
+ * allocates. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/handle.h"
-#include "device/common/signals.h"
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
@@ -43,6 +42,9 @@ static int moves(const request *q) {
 static int signals(const request *q) {
     return q->what >= PUT_SIGNAL && q->what <= READ && q->what != WAIT;
 }
+static const char *buffer_name(const request *q) {
+    return q->what == GET ? "recvbuff" : "sendbuff";
+}
 static uint64_t bytes_of(const request *q) {
     return q->count * symm_type_size(q->type);
 }
@@ -68,7 +70,7 @@ static symmResult_t check_bytes(const request *q) {
     if (__builtin_mul_overflow(q->count, size, &bytes) || bytes >> 46)
         return SYMM_ERR(symmInvalidArgument, "%s: count=%llu elements of %llu bytes overflow",
                         call_name(q), (unsigned long long)q->count, (unsigned long long)size);
-    return symm_coll_check_buffer(q->what == GET ? "recvbuff" : "sendbuff", q->buff, bytes);
+    return symm_coll_check_buffer(buffer_name(q), q->buff, bytes);
 }
 
 static symmResult_t check_window(const symm_comm *c, const request *q, symm_win **out) {
@@ -111,9 +113,6 @@ static symmResult_t check_waits(const symm_comm *c, const request *q) {
 
 /* *target: only written for a call that has one. */
 static symmResult_t check(const symm_comm *c, const request *q, symm_win **target) {
-    if (!c->launcher->onesided)
-        return SYMM_ERR(symmNotSupported, "%s: one-sided calls are not on the %s backend yet",
-                        call_name(q), c->vmm->name);
     if (q->what == WAIT) return check_waits(c, q);
     if (q->what != FENCE) SYMM_TRY(check_peer(c, call_name(q), q->peer));
     if (signals(q)) SYMM_TRY(check_signal(call_name(q), q->signal));
@@ -124,13 +123,9 @@ static symmResult_t check(const symm_comm *c, const request *q, symm_win **targe
 
 /* ---- what is run ----------------------------------------------------------------------------- */
 
-static symm_signal_tally *tally_of(const symm_comm *c, int peer, int signal) {
+symm_signal_tally *symm_onesided_tally(const symm_comm *c, int peer, int signal) {
     SYMM_ASSERT((unsigned)peer < (unsigned)c->nranks && (unsigned)signal < SYMM_SIGNALS);
     return &c->calls.tallies[peer * SYMM_SIGNAL_WORDS + signal];
-}
-/* How often `source` has raised the signal at rank `at`. */
-static uint64_t *raised_at(const symm_comm *c, int at, int source, int signal) {
-    return &symm_comm_ctl(c, at)->signals[source].raised[signal];
 }
 
 static void count(_Atomic uint64_t *n, uint64_t more) {
@@ -144,6 +139,7 @@ static symm_onesided *add_op(symm_onesided_call *call, int kind, int peer, int s
     op->kind = (uint8_t)kind;
     op->peer = (int16_t)peer;
     op->signal = (int16_t)signal;
+    op->count = 0;
     return op;
 }
 
@@ -154,7 +150,7 @@ static char *far_memory(const symm_comm *c, const symm_win *w, int peer, uint64_
     return (char *)(uintptr_t)(c->base + (uint64_t)peer * c->stride + w->off[peer] + offset);
 }
 
-static void add_copy(symm_comm *c, const request *q, symm_onesided_call *call) {
+static symmResult_t add_copy(symm_comm *c, const request *q, symm_onesided_call *call) {
     const uint64_t bytes = bytes_of(q);
     symm_onesided *op = add_op(call, SYMM_ONESIDED_COPY, q->peer, -1);
     char *far = far_memory(c, call->target, q->peer, q->offset);
@@ -164,7 +160,9 @@ static void add_copy(symm_comm *c, const request *q, symm_onesided_call *call) {
     op->nt = bytes > SYMM_P2P_SMALL && symm_plan_past_caches(2 * bytes, c->calls.keeps);
     call->buff = q->buff;
     call->bytes = bytes;
-    if (q->stream && bytes) call->near = symm_window_at(c, q->buff, bytes); /* for a graph */
+    if (!bytes) return symmSuccess;
+    if (q->stream) call->near = symm_window_at(c, q->buff, bytes); /* for a graph */
+    return call->near ? symmSuccess : c->launcher->check_buffer(c, buffer_name(q), q->buff);
 }
 
 static void count_copy(symm_comm *c, const request *q) {
@@ -172,15 +170,6 @@ static void count_copy(symm_comm *c, const request *q) {
     symm_onesided_counts *to = &c->calls.onesided;
     count(q->what == GET ? &to->gets : &to->puts, 1);
     count(q->what == GET ? &to->got_bytes : &to->put_bytes, bytes_of(q));
-}
-
-static void add_signal(symm_comm *c, int kind, int peer, int signal, symm_onesided_call *call) {
-    const int raises = kind == SYMM_ONESIDED_SIGNAL;
-    symm_onesided *op = add_op(call, kind, peer, signal);
-    op->raised = raises ? raised_at(c, peer, c->rank, signal) : raised_at(c, c->rank, peer, signal);
-    op->tally = tally_of(c, peer, signal);
-    op->count = 0;
-    if (raises) count(&c->calls.onesided.signals, 1);
 }
 
 static symmResult_t check_overlap(const request *q, const symm_onesided *op) {
@@ -192,37 +181,46 @@ static symmResult_t check_overlap(const request *q, const symm_onesided *op) {
                     (unsigned long long)q->offset, q->peer);
 }
 
-static symmResult_t run_waits(symm_comm *c, const request *q) {
-    symm_onesided_call call = {.args = &c->calls.proto};
+/* One of the same signal that is in the call already grows. */
+static void add_wait(symm_comm *c, const symmSignalWait_t *w, symm_onesided_call *call) {
+    int i = 0;
+    count(&c->calls.onesided.waits, 1);
+    while (i < call->n && (call->op[i].peer != w->peer || call->op[i].signal != w->signal)) i++;
+    symm_onesided *op =
+        i < call->n ? &call->op[i] : add_op(call, SYMM_ONESIDED_WAIT, w->peer, w->signal);
+    op->count += w->count;
+    if (op->count >> 62) op->count = 1ull << 62; /* no overflow; so many never come */
+}
+
+static symmResult_t run_waits(symm_comm *c, const request *q, symm_onesided_call *call) {
     for (int i = 0; i < q->n; i++) {
-        const symmSignalWait_t *w = &q->waits[i];
-        add_signal(c, SYMM_ONESIDED_WAIT, w->peer, w->signal, &call);
-        call.op[call.n - 1].count = w->count;
-        count(&c->calls.onesided.waits, 1);
-        if (call.n < SYMM_ONESIDED_OPS && i + 1 < q->n) continue;
-        SYMM_TRY(c->launcher->onesided(c, &call, q->stream));
-        call.n = 0;
+        add_wait(c, &q->waits[i], call);
+        if (call->n < c->launcher->waits && i + 1 < q->n) continue;
+        SYMM_TRY(c->launcher->onesided(c, call, q->stream));
+        call->n = 0;
     }
     return symmSuccess;
 }
 
 static symmResult_t run(symm_comm *c, const request *q, symm_win *target) {
     symm_onesided_call call;
-    if (q->what == WAIT) return run_waits(c, q);
     call.args = &c->calls.proto;
     call.n = 0;
     call.target = target;
     call.near = NULL;
     call.buff = NULL;
     call.bytes = 0;
+    if (q->what == WAIT) return run_waits(c, q, &call);
     if (moves(q)) {
-        add_copy(c, q, &call);
+        SYMM_TRY(add_copy(c, q, &call));
         SYMM_TRY(check_overlap(q, &call.op[0]));
         count_copy(c, q);
     }
-    if (q->what == PUT_SIGNAL || q->what == SIGNAL)
-        add_signal(c, SYMM_ONESIDED_SIGNAL, q->peer, q->signal, &call);
-    if (q->what == RESET) add_signal(c, SYMM_ONESIDED_RESET, q->peer, q->signal, &call);
+    if (q->what == PUT_SIGNAL || q->what == SIGNAL) {
+        add_op(&call, SYMM_ONESIDED_SIGNAL, q->peer, q->signal);
+        count(&c->calls.onesided.signals, 1);
+    }
+    if (q->what == RESET) add_op(&call, SYMM_ONESIDED_RESET, q->peer, q->signal);
     if (q->what == FENCE) add_op(&call, SYMM_ONESIDED_FENCE, 0, -1);
     return c->launcher->onesided(c, &call, q->stream);
 }
@@ -373,34 +371,25 @@ symmResult_t symmFence(symmComm_t comm, symmStream_t stream) {
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-/* `used` first, acquired: it never exceeds what had come when it was released, so the difference
- * is no less than 0. Pairs with `use` of launch_onesided.c. */
-static uint64_t unused(const symm_comm *c, int peer, int signal) {
-    const uint64_t used =
-        atomic_load_explicit(&tally_of(c, peer, signal)->used, memory_order_acquire);
-    const uint64_t raised = symm_signal_raised(raised_at(c, c->rank, peer, signal));
-    SYMM_ASSERT(raised >= used);
-    return raised - used;
+/* 1: the communicator was made, and is not over. */
+static int lives(const symm_comm *c) {
+    /* pairs with comm_make.c's release */
+    return symm_comm_state(c) == SYMM_COMM_LIVE && __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE);
 }
 
 uint64_t symm_onesided_unused(const symm_comm *c, int peer) {
     uint64_t n = 0;
-    if (!c->launcher->onesided || symm_comm_state(c) != SYMM_COMM_LIVE ||
-        !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) /* pairs with comm_make.c's release */
-        return 0;
-    for (int s = 0; s < SYMM_SIGNALS; s++) n += unused(c, peer, s);
-    return n;
+    return lives(c) && !c->launcher->unused(c, peer, 0, SYMM_SIGNALS, &n) ? n : 0;
 }
 
 static symmResult_t read_signal(const symm_comm *c, int peer, int signal, uint64_t *n) {
     const request q = {.what = READ, .peer = peer, .signal = signal};
     if (!n) return SYMM_ERR(symmInvalidArgument, "count is NULL");
     SYMM_TRY(check(c, &q, NULL));
-    if (symm_comm_state(c) != SYMM_COMM_LIVE || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE))
+    if (!lives(c))
         return SYMM_ERR(symmInvalidUsage, "symmSignalRead: communicator %s was not made or is over",
-                        c->name); /* pairs as above */
-    *n = unused(c, peer, signal);
-    return symmSuccess;
+                        c->name);
+    return c->launcher->unused(c, peer, signal, 1, n);
 }
 
 symmResult_t symmSignalRead(int peer, int signal, symmComm_t comm, uint64_t *count) {

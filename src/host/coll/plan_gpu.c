@@ -230,8 +230,9 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
 /* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
  * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per
  * rank (uneven.cuh). 6: messages have rings. 7: a rank has no staging for itself. 8: two ranks load
- * what they reduce from each other's windows (pull.cuh). 9: messages are lines with flags. */
-enum { PROTOCOL = 9 };
+ * what they reduce from each other's windows (pull.cuh). 9: messages are lines with flags. 10:
+ * signals (onesided.cuh). */
+enum { PROTOCOL = 10 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
  * communicator. */

@@ -317,10 +317,16 @@ const char *symm_message_text(int sends, uint64_t count, uint64_t type, int peer
     return text;
 }
 
-const char *symm_signal_text(uint64_t count, int signal, int peer, char *text, size_t cap) {
-    snprintf(text, cap, "symmWaitSignal for %llu of signal %d from rank %d",
-             (unsigned long long)count, signal, peer);
+const char *symm_signal_text(uint64_t count, int signal, int peer, uint64_t came, char *text,
+                             size_t cap) {
+    snprintf(text, cap, "symmWaitSignal for %llu of signal %d from rank %d, of which %llu came",
+             (unsigned long long)count, signal, peer, (unsigned long long)came);
     return text;
+}
+
+void symm_signal_alone(int rank, char *text, size_t cap) {
+    SYMM_SAY(text, cap, "rank %d waits for a signal of its own that no earlier call has raised",
+             rank);
 }
 
 const char *symm_message_awaited(const symm_comm *c, int rank, char *text, size_t cap) {
@@ -334,7 +340,7 @@ const char *symm_message_awaited(const symm_comm *c, int rank, char *text, size_
     text[0] = 0;
     if (!word) return text;
     if (word >> 32 == SYMM_P2P_SIGNAL)
-        symm_signal_text(n, (int)type, peer, call, sizeof call);
+        symm_signal_text(n, (int)(type & 255), peer, type >> 8, call, sizeof call);
     else
         symm_message_text(word >> 32 == SYMM_P2P_SEND, n, type, peer, call, sizeof call);
     snprintf(text, cap, "; waits in %s", call);

@@ -46,8 +46,11 @@ const char *symm_type_name(uint64_t type);
 /* "symmRecv of 8 int32 from rank 1". */
 const char *symm_message_text(int sends, uint64_t count, uint64_t type, int peer, char *text,
                               size_t cap);
-/* "symmWaitSignal for 2 of signal 5 from rank 1". */
-const char *symm_signal_text(uint64_t count, int signal, int peer, char *text, size_t cap);
+/* "symmWaitSignal for 2 of signal 5 from rank 1, of which 1 came". */
+const char *symm_signal_text(uint64_t count, int signal, int peer, uint64_t came, char *text,
+                             size_t cap);
+/* A wait of the rank for its own signal, in words. */
+void symm_signal_alone(int rank, char *text, size_t cap);
 /* "; waits in symmRecv of 8 int32 from rank 1", or "". Host backend. */
 const char *symm_message_awaited(const symm_comm *c, int rank, char *text, size_t cap);
 /* 1: a receive has met a message of another count or type; text says what both ranks mean. */

@@ -111,7 +111,7 @@ static void add_stage(const symm_comm *c, uint64_t left, char *text, size_t cap)
     char waits[120];
     const size_t at = strlen(text);
     const uint32_t stage = (uint32_t)left;
-    if (stage != SYMM_STAGE_P2P)
+    if (stage != SYMM_STAGE_P2P && stage != SYMM_STAGE_SIGNAL)
         snprintf(text + at, cap - at, " (collective %u, %s)", (uint32_t)(left >> 32),
                  symm_stage_name(stage));
     else if (*symm_message_awaited(c, c->rank, waits, sizeof waits))
@@ -187,6 +187,15 @@ static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t ca
         snprintf(text, cap, "%s", calls);
 }
 
+/* GPUs: a call that the rank alone could have ended. Its kernel has written `left` before the abort
+ * word by which we know. */
+static void left_alone(const symm_comm *c, int rank, char *text, size_t cap) {
+    if ((uint32_t)symm_comm_ctl(c, rank)->left == SYMM_STAGE_SIGNAL)
+        symm_signal_alone(rank, text, cap);
+    else
+        symm_message_alone(rank, text, cap);
+}
+
 void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, size_t cap) {
     char who[32] = "a rank", does[200];
     if (rank >= 0) snprintf(who, sizeof who, "rank %d", rank);
@@ -208,8 +217,8 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
     case symmAborted: SYMM_SAY(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: SYMM_SAY(text, cap, "%s died or left the communicator", who); break;
     case symmInvalidUsage:
-        if (c->cuda && rank >= 0) { /* p2p.cuh alone leaves with it */
-            symm_message_alone(rank, text, cap);
+        if (c->cuda && rank >= 0) { /* p2p.cuh and onesided.cuh alone leave with it */
+            left_alone(c, rank, text, cap);
             break;
         }
         /* fall through */

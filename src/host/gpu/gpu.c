@@ -88,7 +88,8 @@ static symmResult_t find_kernels(symm_comm *c) {
         for (int t = 0; t < types; t++) SYMM_TRY(find_kernel(c, k, t));
     }
     SYMM_TRY(find_named(c, SYMM_IMAGES - 1, "symm_p2p_n0", &c->gpu->messages));
-    return find_named(c, SYMM_IMAGES - 1, "symm_p2p_list_n0", &c->gpu->message_list);
+    SYMM_TRY(find_named(c, SYMM_IMAGES - 1, "symm_p2p_list_n0", &c->gpu->message_list));
+    return find_named(c, SYMM_IMAGES - 1, "symm_onesided_n0", &c->gpu->onesided);
 }
 
 static symmResult_t fill(symm_comm *c) {

@@ -32,6 +32,7 @@ struct symm_gpu {
     int programmatic; /* launches may overlap their predecessor's end (PDL) */
     cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
     cu_kernel messages, message_list;        /* sends and receives; what lists them */
+    cu_kernel onesided;
     symm_kept *pins; /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
 };
 

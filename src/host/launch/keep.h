@@ -23,6 +23,9 @@ int symm_keep_lives(symm_keep *k);
  * its arguments (host backend) is kept as well. */
 typedef struct symm_kept_list symm_kept_list;
 symm_kept_list *symm_kept_list_new(symm_comm *c, symm_p2p_list *l);
+/* The same of a one-sided call: the window whose peer's memory is used, and that of the own buffer
+ * with the memory under it. */
+symm_kept_list *symm_kept_onesided(symm_comm *c, const symm_onesided_call *call);
 void symm_kept_list_release(void *kept);
 extern const symm_graph_user symm_kept_list_held;
 int symm_kept_list_lives(symm_kept_list *h);

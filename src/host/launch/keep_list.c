@@ -66,6 +66,13 @@ symm_kept_list *symm_kept_list_new(symm_comm *c, symm_p2p_list *l) {
     return h;
 }
 
+symm_kept_list *symm_kept_onesided(symm_comm *c, const symm_onesided_call *call) {
+    symm_p2p_op ops[2] = {{.buff = call->buff, .bytes = call->bytes}, {.buff = NULL}};
+    symm_win *wins[2] = {call->near, call->target};
+    symm_p2p_list both = {.ops = ops, .wins = wins, .n = 2};
+    return symm_kept_list_new(c, &both);
+}
+
 int symm_kept_list_lives(symm_kept_list *h) {
     const uint64_t ends = symm_vmm_ended();
     if (atomic_load_explicit(&h->ends, memory_order_relaxed) == ends) return 1;

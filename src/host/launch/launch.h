@@ -48,8 +48,12 @@ symmResult_t symm_host_task_left(symm_comm *c, const symm_outcome *left, const c
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams);
 
+/* Waits of a call that a task holds. */
+enum { SYMM_ONESIDED_WAITS = 8 };
 symmResult_t symm_launch_onesided(symm_comm *c, const symm_onesided_call *call,
                                   symmStream_t stream);
+/* `unused` of symm_launcher. */
+symmResult_t symm_signals_unused(const symm_comm *c, int peer, int first, int n, uint64_t *count);
 
 /* ---- message_plan.c -------------------------------------------------------------------------- */
 
@@ -59,11 +63,13 @@ typedef struct {
 /* GPUs: of a list in so many channels. a: what its calls have in common. */
 symm_message_grid symm_launch_message_grid(const symm_comm *c, const symm_args *a,
                                            const symm_p2p_op *ops, int n, int channels);
+/* The same of a put or a get. */
+symm_message_grid symm_launch_copy_grid(const symm_comm *c, uint64_t bytes);
 /* tell_message of symm_launcher, both backends. */
 void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
                               const symm_win *win, symmExplain_t *plan);
 
-/* ---- launch_gpu.c, launch_messages_gpu.c: GPUs, with the context current --------------------- */
+/* ---- launch_kernel.c, launch_*_gpu.c: GPUs, with the context current ------------------------- */
 
 typedef struct {
     cu_kernel kernel;
@@ -83,8 +89,19 @@ uint64_t symm_launch_show_stream(const symm_comm *c, symmStream_t stream);
 symmResult_t symm_launch_look(symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
 /* A communicator that pins holds the window; NULL: there is none. */
 symmResult_t symm_launch_pin(symm_comm *c, symm_win *w);
+/* Of calls that are not counted: whether the stream is one that another rank, a thread of this
+ * process on the same GPU, has used last. */
+symmResult_t symm_launch_check_mates(const symm_comm *c, symmStream_t stream);
+/* Tells who observes the calls that one was given or captured in which not all ranks hear from each
+ * other. */
+void symm_launch_observed(symm_comm *c, symmStream_t stream, int captured);
 symmResult_t symm_launch_messages_gpu(symm_comm *c, symm_p2p_list *list,
                                       const symmStream_t *streams, int nstreams);
+symmResult_t symm_launch_onesided_gpu(symm_comm *c, const symm_onesided_call *call,
+                                      symmStream_t stream);
+/* `unused` of symm_launcher. */
+symmResult_t symm_signals_unused_gpu(const symm_comm *c, int peer, int first, int n,
+                                     uint64_t *count);
 
 /* ---- order.c: calls run in issue order. GPUs: the context is current ------------------------- */
 

@@ -1,6 +1,5 @@
 /* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx per call. The communicator's user
  * thread, with its context current; no lock. */
-#include <pthread.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -12,31 +11,6 @@
 #include "host/window/window.h"
 #include "keep.h"
 #include "launch.h"
-
-symmResult_t symm_launch_kernel(symm_comm *c, const symm_gpu_grid *grid, void **args,
-                                symmStream_t stream, uint64_t capture) {
-    const int overlaps =
-        !grid->alone && symm_launch_overlaps(c, capture, grid->ctas) && c->gpu->programmatic;
-    SYMM_ASSERT(grid->kernel && grid->ctas > 0 && grid->ctas <= SYMM_GPU_MAX_CTAS);
-    SYMM_ASSERT(grid->threads > 0 && grid->threads % 32 == 0);
-    cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
-                           .value.programmatic_serialization = 1};
-    cu_launch_config config = {.grid_x = (unsigned)grid->ctas,
-                               .grid_y = 1,
-                               .grid_z = 1,
-                               .block_x = (unsigned)grid->threads,
-                               .block_y = 1,
-                               .block_z = 1,
-                               .stream = symm_gpu_stream(stream),
-                               .attrs = &attr,
-                               .num_attrs = (unsigned)overlaps};
-    /* CUDA takes a cu_kernel, which has no context, in place of a function. */
-    cu_result cu = symm_cu.cuLaunchKernelEx(&config, (cu_function)(void *)grid->kernel, args, NULL);
-    if (symm_gpu_is_of_capture(cu))
-        return SYMM_ERR(symmInvalidUsage, "stream=%p: a capture under way forbids this call (%s)",
-                        (void *)stream, symm_cuda_code_name(cu));
-    return symm_cuda_error(cu, "launching a kernel");
-}
 
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
                            uint64_t capture, uint32_t serial) {
@@ -51,17 +25,6 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     if (l->args.extents) memcpy(extents.part, l->args.extents, symm_extents_bytes(c->nranks));
     with.extents = NULL;
     return symm_launch_kernel(c, &grid, args, stream, capture);
-}
-
-uint32_t symm_launch_serial(const symm_comm *c) {
-    return c->gpu->serial == UINT32_MAX ? 1 : c->gpu->serial + 1;
-}
-
-uint64_t symm_launch_show_stream(const symm_comm *c, symmStream_t stream) {
-    const uint64_t own =
-        symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
-    __atomic_store_n(&c->ctl->stream, own, __ATOMIC_SEQ_CST); /* pairs with both check_mates */
-    return own;
 }
 
 /* Thread ranks of one GPU must not use one stream: the second one's kernel would be behind the
@@ -103,19 +66,6 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
     return symm_launch_given(c, stream);
 }
 
-/* A graph holds windows and communicator; a communicator that pins holds the windows. */
-static void ref_window(void *w) {
-    symm_window_ref(w);
-}
-static void unref_window(void *w) {
-    symm_window_unref(w);
-}
-static const symm_graph_user pinned = {.retain = ref_window, .release = unref_window};
-
-symmResult_t symm_launch_pin(symm_comm *c, symm_win *w) {
-    return w ? symm_graph_hold(c, NULL, NULL, w, &pinned) : symmSuccess;
-}
-
 static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) {
     if (symm_gpu_pins(l->comm)) {
         SYMM_TRY(symm_launch_pin(l->comm, l->src_win));
@@ -139,13 +89,6 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
     symm_doing_capture(c);
     symm_launch_done(c, l, stream, 1);
     return symmSuccess;
-}
-
-symmResult_t symm_launch_look(symm_comm *c, symmStream_t stream, symm_gpu_capture *in) {
-    SYMM_TRY(symm_gpu_capture_of(stream, in));
-    if (c->order.eager.any && stream == c->order.eager.stream) return symmSuccess;
-    SYMM_TRY(symm_gpu_check_alone(c, stream));
-    return symm_gpu_check_home(c, stream);
 }
 
 static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
@@ -193,5 +136,7 @@ const symm_launcher symm_launch_gpu = {launch_call,
                                        job,
                                        symm_launch_messages_gpu,
                                        symm_launch_tell_message,
-                                       NULL,
+                                       symm_launch_onesided_gpu,
+                                       SYMM_GPU_ONESIDED_OPS,
+                                       symm_signals_unused_gpu,
                                        0};

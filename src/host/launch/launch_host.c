@@ -197,4 +197,6 @@ const symm_launcher symm_launch_host = {launch,
                                         symm_launch_messages,
                                         symm_launch_tell_message,
                                         symm_launch_onesided,
+                                        SYMM_ONESIDED_WAITS,
+                                        symm_signals_unused,
                                         1};

@@ -84,35 +84,16 @@ static symmResult_t launch(symm_comm *c, const symm_p2p_list *l, symmStream_t st
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static void observe(symm_comm *c, symmStream_t stream, int captured) {
-    if (c->order.observer) c->order.observer->called(c, stream, 0, captured);
-}
-
-/* As check_mates of launch_gpu.c, but messages are not counted: a stream that another rank has used
- * last is refused. */
-static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
-    const uint64_t own = symm_launch_show_stream(c, stream);
-    for (int p = 0; p < c->nranks; p++) {
-        if (!(c->gpus.mates[p / 64] >> p % 64 & 1)) continue;
-        if (__atomic_load_n(&symm_comm_ctl(c, p)->stream, __ATOMIC_SEQ_CST) != own) continue;
-        return SYMM_ERR(symmInvalidUsage,
-                        "stream=%p was used last by rank %d, also a thread of this process on GPU "
-                        "%d: their kernels would wait for each other; give each rank its own",
-                        (void *)stream, p, c->gpu->device);
-    }
-    return symmSuccess;
-}
-
 static symmResult_t launch_now(symm_comm *c, const symm_p2p_list *l, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
     int ctas;
     SYMM_TRY(symm_launch_follow(c, stream));
     const uint32_t serial = symm_launch_serial(c);
-    if (c->gpus.mate) SYMM_TRY(check_mates(c, stream));
+    if (c->gpus.mate) SYMM_TRY(symm_launch_check_mates(c, stream));
     SYMM_TRY(launch(c, l, stream, 0, serial, &ctas));
     g->serial = serial;
     g->ctas = ctas;
-    observe(c, stream, 0);
+    symm_launch_observed(c, stream, 0);
     return symm_launch_given(c, stream);
 }
 
@@ -137,7 +118,7 @@ static symmResult_t launch_captured(symm_comm *c, symm_p2p_list *l, symmStream_t
     SYMM_TRY(launch(c, l, stream, in->id, 0, &ctas));
     SYMM_TRY(symm_captured_given(c, in->id, stream));
     symm_doing_capture(c);
-    observe(c, stream, 1);
+    symm_launch_observed(c, stream, 1);
     return symmSuccess;
 }
 

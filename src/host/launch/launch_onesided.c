@@ -22,8 +22,22 @@ typedef struct {
     symm_kept_list *held; /* captured */
     const symm_args *args;
     int n;
-    symm_onesided op[SYMM_ONESIDED_OPS];
+    symm_onesided op[SYMM_ONESIDED_WAITS];
 } task;
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* How often `source` has raised the signal at rank `at`. */
+static uint64_t *raised_at(const symm_comm *c, int at, int source, int signal) {
+    return &symm_comm_ctl(c, at)->signals[source].raised[signal];
+}
+/* How often the peer has raised the signal of `op` here. */
+static uint64_t *raised_here(const symm_comm *c, const symm_onesided *op) {
+    return raised_at(c, c->rank, op->peer, op->signal);
+}
+static symm_signal_tally *tally(const symm_comm *c, const symm_onesided *op) {
+    return symm_onesided_tally(c, op->peer, op->signal);
+}
 
 /* ---- running --------------------------------------------------------------------------------- */
 
@@ -35,8 +49,8 @@ static void copy(const symm_onesided *op) {
         symm_reduce->copy(op->to, op->from, op->bytes);
 }
 
-static void raise_signal(const symm_onesided *op) {
-    symm_signal_raise(op->raised, ++op->tally->raised);
+static void raise_signal(const symm_comm *c, const symm_onesided *op) {
+    symm_signal_raise(raised_at(c, op->peer, c->rank, op->signal), ++tally(c, op)->raised);
 }
 
 /* Pairs with the acquire of symmSignalRead: who sees that the signals are used sees that they have
@@ -49,8 +63,8 @@ static uint64_t used(const symm_signal_tally *t) {
     return atomic_load_explicit(&t->used, memory_order_relaxed);
 }
 
-static void reset(const symm_onesided *op) {
-    use(op->tally, symm_signal_raised(op->raised));
+static void reset(const symm_comm *c, const symm_onesided *op) {
+    use(tally(c, op), symm_signal_raised(raised_here(c, op)));
 }
 
 /* What was put before is there, before anything that this rank stores later: so a later signal to
@@ -66,17 +80,20 @@ static void fence(void) {
 static void note(uint64_t *at, uint64_t v) {
     __atomic_store_n(at, v, __ATOMIC_RELAXED); /* it is for people */
 }
-/* For symmCommDump and messages: what this rank waits in; lacks 0: in nothing. */
-static void note_wait(symm_comm *c, const symm_onesided *op, uint64_t lacks) {
+/* For symmCommDump and messages: what this rank waits in, and how many have come. */
+static void note_wait(symm_comm *c, const symm_onesided *op, uint64_t came) {
     symm_p2p_note *n = &symm_comm_ctl(c, c->rank)->p2p;
-    note(&n->waits_count, lacks);
-    note(&n->waits_type, (uint64_t)op->signal);
-    note(&n->waits, lacks ? (uint64_t)SYMM_P2P_SIGNAL << 32 | ((unsigned)op->peer + 1) : 0);
+    note(&n->waits_count, op->count);
+    note(&n->waits_type, came << 8 | (uint64_t)op->signal);
+    note(&n->waits, (uint64_t)SYMM_P2P_SIGNAL << 32 | ((unsigned)op->peer + 1));
+}
+static void note_none(symm_comm *c) {
+    note(&symm_comm_ctl(c, c->rank)->p2p.waits, 0);
 }
 
 /* Calls run in their order: what this rank has not raised at itself so far never comes. */
 static int is_alone(const symm_comm *c, const symm_onesided *op, uint64_t want) {
-    return op->peer == c->rank && op->tally->raised < want;
+    return op->peer == c->rank && tally(c, op)->raised < want;
 }
 
 static int give_up(const symm_args *a, symm_outcome *out) {
@@ -87,37 +104,36 @@ static int give_up(const symm_args *a, symm_outcome *out) {
 
 /* 0, or non-zero: *out says why the communicator is over. */
 static int wait_for(symm_comm *c, const symm_args *a, const symm_onesided *op, symm_outcome *out) {
-    const uint64_t want = used(op->tally) + op->count, has = symm_signal_raised(op->raised);
+    symm_signal_tally *t = tally(c, op);
+    const uint64_t *raised = raised_here(c, op);
+    const uint64_t want = used(t) + op->count, has = symm_signal_raised(raised);
     int over = 0;
     if (has < want) {
-        note_wait(c, op, want - has);
+        note_wait(c, op, has - used(t));
         over = is_alone(c, op, want) ? give_up(a, out)
-                                     : symm_signal_wait(a, op->raised, want, op->peer, out);
-        note_wait(c, op, 0);
+                                     : symm_signal_wait(a, raised, want, op->peer, out);
+        note_none(c);
     }
-    if (!over) use(op->tally, want);
+    if (!over) use(t, want);
     return over;
 }
 
 static symmResult_t report(symm_comm *c, const symm_onesided *op, const symm_outcome *left) {
     char call[160], alone[120];
-    const uint64_t has = symm_signal_raised(op->raised) - used(op->tally);
-    symm_signal_text(op->count, op->signal, op->peer, call, sizeof call);
-    const size_t at = strlen(call);
-    snprintf(call + at, sizeof call - at, ", of which %llu came", (unsigned long long)has);
-    snprintf(alone, sizeof alone,
-             "rank %d waits for a signal of its own that no earlier call has raised", c->rank);
+    const uint64_t has = symm_signal_raised(raised_here(c, op)) - used(tally(c, op));
+    symm_signal_text(op->count, op->signal, op->peer, has, call, sizeof call);
+    symm_signal_alone(c->rank, alone, sizeof alone);
     return symm_host_task_left(c, left, call, alone);
 }
 
 static symmResult_t run_ops(symm_comm *c, const symm_args *a, const symm_onesided *ops, int n) {
     symm_outcome left;
-    SYMM_ASSERT(n > 0 && n <= SYMM_ONESIDED_OPS && a->rank == c->rank);
+    SYMM_ASSERT(n > 0 && n <= SYMM_ONESIDED_WAITS && a->rank == c->rank);
     for (const symm_onesided *op = ops; op < ops + n; op++) {
         switch (op->kind) {
         case SYMM_ONESIDED_COPY: copy(op); break;
-        case SYMM_ONESIDED_SIGNAL: raise_signal(op); break;
-        case SYMM_ONESIDED_RESET: reset(op); break;
+        case SYMM_ONESIDED_SIGNAL: raise_signal(c, op); break;
+        case SYMM_ONESIDED_RESET: reset(c, op); break;
         case SYMM_ONESIDED_FENCE: fence(); break;
         case SYMM_ONESIDED_WAIT:
             if (__builtin_expect(wait_for(c, a, op, &left), 0)) return report(c, op, &left);
@@ -148,25 +164,16 @@ static symmResult_t run_task(void *p) {
 /* ---- launching ------------------------------------------------------------------------------- */
 
 static task make_task(symm_comm *c, const symm_onesided_call *call) {
-    SYMM_ASSERT(call->n > 0 && call->n <= SYMM_ONESIDED_OPS && call->args->rank == c->rank);
+    SYMM_ASSERT(call->n > 0 && call->n <= SYMM_ONESIDED_WAITS && call->args->rank == c->rank);
     task t = {.comm = c, .args = call->args, .n = call->n};
     memcpy(t.op, call->op, (unsigned)call->n * sizeof *t.op);
     return t;
 }
 
-/* The graph keeps the window whose peer's memory is used, and that of the own buffer with the
- * memory under it. */
-static symm_kept_list *keep(symm_comm *c, const symm_onesided_call *call) {
-    symm_p2p_op ops[2] = {{.buff = call->buff, .bytes = call->bytes}, {.buff = NULL}};
-    symm_win *wins[2] = {call->near, call->target};
-    symm_p2p_list both = {.ops = ops, .wins = wins, .n = 2};
-    return symm_kept_list_new(c, &both);
-}
-
 static symmResult_t capture(symm_comm *c, const symm_onesided_call *call, symmStream_t stream) {
     task t = make_task(c, call);
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a call fits a task");
-    t.held = keep(c, call);
+    t.held = symm_kept_onesided(c, call);
     const symm_host_task job = {.fn = run_task,
                                 .args = &t,
                                 .bytes = sizeof t,
@@ -192,4 +199,22 @@ symmResult_t symm_launch_onesided(symm_comm *c, const symm_onesided_call *call,
     if (stream) return give(c, call, stream);
     SYMM_TRY(run_ops(c, call->args, call->op, call->n));
     return symm_host_task_given(c, NULL);
+}
+
+/* ---- counts ---------------------------------------------------------------------------------- */
+
+/* `used` first, acquired: it never exceeds what had come when it was released, so the difference
+ * is no less than 0. Pairs with `use`. */
+static uint64_t unused(const symm_comm *c, int peer, int signal) {
+    const uint64_t used =
+        atomic_load_explicit(&symm_onesided_tally(c, peer, signal)->used, memory_order_acquire);
+    const uint64_t raised = symm_signal_raised(raised_at(c, c->rank, peer, signal));
+    SYMM_ASSERT(raised >= used);
+    return raised - used;
+}
+
+symmResult_t symm_signals_unused(const symm_comm *c, int peer, int first, int n, uint64_t *count) {
+    *count = 0;
+    for (int s = first; s < first + n; s++) *count += unused(c, peer, s);
+    return symmSuccess;
 }

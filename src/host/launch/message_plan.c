@@ -1,4 +1,4 @@
-/* message_plan.c - how a kernel of sends and receives runs: its grid on GPUs, and what
+/* message_plan.c - how a kernel of messages or one-sided calls runs: its grid on GPUs, and what
  * symmExplainMessage says of one message. The communicator's user thread; no lock. */
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +40,14 @@ static uint64_t busy_with(const symm_p2p_op *op, uint64_t ring) {
     return 1 + op->bytes / (op->bytes > ring ? PER_WARP_DIRECT : PER_WARP_LINES);
 }
 
+/* Of so many warps, as far as there are so many. */
+static symm_message_grid grid_of(const symm_comm *c, uint64_t all) {
+    const uint64_t warps = (unsigned)warps_of(c), most = (unsigned)most_ctas(c),
+                   ctas = (all + warps - 1) / warps;
+    return (symm_message_grid){.ctas = (int)(ctas < most ? ctas : most),
+                               .threads = 32 * (int)(all < warps ? all : warps)};
+}
+
 /* Each channel has as many warps as its largest message of all keeps busy, as far as there are so
  * many: the kernel divides them evenly. */
 symm_message_grid symm_launch_message_grid(const symm_comm *c, const symm_args *a,
@@ -51,9 +59,12 @@ symm_message_grid symm_launch_message_grid(const symm_comm *c, const symm_args *
         if (busy > team) team = busy;
     }
     if (team > most * warps) team = most * warps; /* no overflow */
-    const uint64_t all = team * (unsigned)channels, ctas = (all + warps - 1) / warps;
-    return (symm_message_grid){.ctas = (int)(ctas < most ? ctas : most),
-                               .threads = 32 * (int)(all < warps ? all : warps)};
+    return grid_of(c, team * (unsigned)channels);
+}
+
+symm_message_grid symm_launch_copy_grid(const symm_comm *c, uint64_t bytes) {
+    const uint64_t pieces = (bytes + PER_WARP_DIRECT - 1) / PER_WARP_DIRECT;
+    return grid_of(c, pieces ? pieces : 1);
 }
 
 /* ---- what one would do ----------------------------------------------------------------------- */

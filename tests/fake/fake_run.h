@@ -1,0 +1,86 @@
+/* fake_run.h - what the fake driver's kernels share (fake_kernels.c, fake_onesided.c): the control
+ * blocks of ranks, waits that found nothing, leaving, the end. In a stream's thread; no lock. */
+#ifndef FAKE_RUN_H_
+#define FAKE_RUN_H_
+
+#include <unistd.h>
+
+#include "base/wait.h"
+#include "fake_cuda.h"
+#include "symm.h"
+#include "symm_types.h"
+
+#define NAP_US        20
+#define LEFT_GRACE_NS 1000000000ull
+
+typedef struct {
+    const symm_args *a;
+    symm_gpu_ctl *ctl;
+    uint32_t epoch;
+} run;
+
+static inline char *flat(const symm_args *a, int rank, uint64_t off) {
+    return (char *)(uintptr_t)(a->base + (uint64_t)rank * a->stride + off);
+}
+static inline symm_gpu_ctl *ctl_of(const symm_args *a, int rank) {
+    return (symm_gpu_ctl *)(void *)flat(a, rank, 0);
+}
+static inline symm_ctl *host_of(const symm_args *a, int rank) {
+    return (symm_ctl *)(uintptr_t)(a->gpu.host_base + (uint64_t)rank * a->gpu.host_stride);
+}
+static inline void give(uint64_t *word, uint64_t v) {
+    __atomic_store_n(word, v, __ATOMIC_RELEASE);
+}
+static inline uint64_t take(const uint64_t *word) {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* As dev.cuh's leave. */
+static inline int leave(const run *r, uint32_t code, int rank, int stage) {
+    const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
+    symm_ctl *own = host_of(r->a, r->a->rank);
+    if (!take(&own->abort)) {
+        own->left = (uint64_t)r->epoch << 32 | (uint32_t)stage;
+        give(&own->abort, word);
+    }
+    for (int p = 0; p < r->a->nranks; p++)
+        if (!take(&host_of(r->a, p)->abort)) give(&host_of(r->a, p)->abort, word);
+    return 1;
+}
+
+static inline int differing(const run *r) {
+    for (int p = 0; p < r->a->nranks; p++) {
+        uint64_t w = take(&r->ctl->inbox[p].sig[r->epoch & 1]);
+        if (p != r->a->rank && (uint32_t)(w >> 32) == r->epoch && (uint32_t)w != r->a->sig)
+            return p;
+    }
+    return -1;
+}
+
+/* One look that found nothing. 1: leave. *left: the peer was seen to have left, a look ago. */
+static inline int again(const run *r, int peer, int stage, uint64_t since, int *left) {
+    const uint64_t abort = take(&host_of(r->a, r->a->rank)->abort), now = symm_now_ns();
+    if (abort) return leave(r, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
+    if (differing(r) >= 0) return leave(r, symmMismatch, differing(r), stage);
+    if (r->a->timeout_ns && now - since > r->a->timeout_ns)
+        return leave(r, symmTimeout, peer, stage);
+    if (now - since > LEFT_GRACE_NS &&
+        __atomic_load_n(&host_of(r->a, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT &&
+        (*left)++) /* as left_for_good of dev.cuh */
+        return leave(r, symmRemoteError, peer, stage);
+    usleep(NAP_US);
+    return 0;
+}
+
+/* As frame.cuh: every CTA says that it has ended. The host polls it by copies, as it does a GPU's
+ * memory; ThreadSanitizer would call that a race of two threads. */
+static void __attribute__((noinline, no_sanitize("thread")))
+ended(const cu_launch_config *config, const symm_args *a) {
+    for (unsigned b = 0; a->gpu.serial && b < config->grid_x; b++)
+        ctl_of(a, a->rank)->done[b] = a->gpu.serial;
+}
+
+/* symm_onesided_n0 (fake_onesided.c). */
+void fake_onesided(const cu_launch_config *config, void **args);
+
+#endif
