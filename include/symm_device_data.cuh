@@ -55,13 +55,30 @@ template <class Group> class symmDevPackets {
     }
     /* By any thread, which alone waits. Non-zero: it gave up. */
     SYMM_DEV_IN int receive(int peer, uint32_t item, uint2 &data) const {
+        uint2 one[1] = {data};
+        const int over = receiveSome<1>(peer, item, 1, one);
+        data = one[0];
+        return over;
+    }
+    /* COUNT packets, `item`, `item` + `step` and so on: their loads are under way together. */
+    template <int COUNT>
+    SYMM_DEV_IN int receiveSome(int peer, uint32_t item, uint32_t step,
+                                uint2 (&data)[COUNT]) const {
         symm_dev::waiting w = {0, 0};
-        if (bad || symm_dev::out_of_range(dc, item, dc.llBytes / 8, symm_dev::PACKET)) return 1;
+        const uint64_t last = item + (uint64_t)step * (COUNT - 1);
+        if (bad || symm_dev::out_of_range(dc, last, dc.llBytes / 8, symm_dev::PACKET)) return 1;
         const char *from = packet(dc.rank, peer, item);
         for (;;) {
-            const uint4 v = symm_ptx::get16(from);
-            data = make_uint2(v.x, v.z);
-            if (v.y == epoch && v.w == epoch) return 0;
+            uint4 v[COUNT];
+            int missing = 0;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) v[i] = symm_ptx::get16(from + (uint64_t)i * step * 16);
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                missing |= v[i].y != epoch || v[i].w != epoch;
+                data[i] = make_uint2(v[i].x, v[i].z);
+            }
+            if (!missing) return 0;
             if (symm_dev::poll_again(dc, w, peer, symm_dev::PACKET)) return 1;
         }
     }

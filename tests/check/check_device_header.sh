@@ -1,7 +1,8 @@
 #!/bin/sh
 # check_device_header.sh - the headers of the device API, as a program's compiler sees them: the
 # host side in C and C++; the device side, with all that it has, for each architecture that it is
-# meant for, with and without SYMM_DEVICE_DEBUG, and without local memory. The last needs nvcc.
+# meant for, with and without SYMM_DEVICE_DEBUG, and without local memory; the code of its page. The
+# last two need nvcc.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -45,6 +46,9 @@ template <class Group> __device__ int uses(const symmDevComm_t &dc, const symmDe
     symmDevPackets<Group> session(dc, index);
     session.send(0, threadIdx.x, d);
     int gave_up = session.receive(0, threadIdx.x, d);
+    uint2 more[3] = {d, d, d};
+    gave_up |= session.template receiveSome<3>(0, threadIdx.x, 32, more);
+    d.x += more[2].x;
     session.sendLines(0, threadIdx.x / 32, l);
     gave_up |= session.receiveLines(0, threadIdx.x / 32, l);
     over = session.end(gave_up) || over;
@@ -74,7 +78,17 @@ __global__ void everything(const __grid_constant__ symmDevComm_t dc,
     sums<symmBfloat16>(dc, w, to);
 }
 CU
+# The pieces of code of the page, one after the other, are a program's.
+awk '/^```cuda$/ { code = 1; print "#line " NR + 1 " \"docs/device-api.md\""; next }
+     /^```$/ { code = 0 } code' docs/device-api.md >"$dir/page.cu"
 nvcc=$(find_nvcc) || nvcc=
+if [ -n "$nvcc" ]; then
+    t_empty "the code of docs/device-api.md" "$("$nvcc" -std=c++17 -gencode \
+        arch=compute_90,code=sm_90 -Xcompiler -Wall,-Wextra -Iinclude -c "$dir/page.cu" \
+        -o "$dir/page.o" 2>&1 | head -n 5)"
+else
+    t_skip "the code of docs/device-api.md" "needs nvcc"
+fi
 for arch in 80 90 100; do
     for debug in '' -DSYMM_DEVICE_DEBUG; do
         name="the device side for sm_$arch${debug:+, debug}"
@@ -82,9 +96,9 @@ for arch in 80 90 100; do
             t_skip "$name" "needs nvcc"
         elif ! "$nvcc" --list-gpu-arch 2>/dev/null | grep -qx "compute_$arch"; then
             t_skip "$name" "needs an nvcc that knows compute_$arch"
-        elif ! "$nvcc" -std=c++17 -O3 ${debug:+"$debug"} -gencode "arch=compute_$arch,code=sm_$arch" -cubin \
-            -Xptxas -v -Xcompiler -Wall,-Wextra -Iinclude "$dir/all.cu" -o "$dir/all.cubin" \
-            >"$dir/log" 2>&1; then
+        elif ! "$nvcc" -std=c++17 -O3 ${debug:+"$debug"} \
+            -gencode "arch=compute_$arch,code=sm_$arch" -cubin -Xptxas -v -Xcompiler -Wall,-Wextra \
+            -Iinclude "$dir/all.cu" -o "$dir/all.cubin" >"$dir/log" 2>&1; then
             t_fail "$name" "$(grep -v '^ptxas info' "$dir/log" | head -n 5)"
         else
             t_empty "$name" "$(grep -E 'warning|[1-9][0-9]* bytes (stack|spill)' "$dir/log")"

@@ -181,9 +181,17 @@ static int packets_of(const emu_dev_args &t, symmDevPackets<symmDevCta> &s, int 
             if (p != t.dc.rank)
                 s.send(p, i * blockDim.x + threadIdx.x,
                        make_uint2((uint32_t)round * 31u + i, (uint32_t)t.dc.rank + threadIdx.x));
-    for (uint32_t i = 0; i < t.items && !over; i++)
+    for (int p = 0; p < t.dc.nranks && t.items == 2 && !over; p++) {
+        uint2 v[2] = {make_uint2(0, 0), make_uint2(0, 0)};
+        if (p == t.dc.rank) continue;
+        over = s.receiveSome<2>(p, threadIdx.x, blockDim.x, v);
+        for (uint32_t i = 0; i < 2 && !over; i++)
+            if (v[i].x != (uint32_t)round * 31u + i || v[i].y != (uint32_t)p + threadIdx.x)
+                wrong(t);
+    }
+    for (uint32_t i = 0; i < t.items && t.items != 2 && !over; i++)
         for (int p = 0; p < t.dc.nranks && !over; p++) {
-            uint2 v;
+            uint2 v = make_uint2(0, 0);
             if (p == t.dc.rank) continue;
             over = s.receive(p, i * blockDim.x + threadIdx.x, v);
             if (!over && (v.x != (uint32_t)round * 31u + i || v.y != (uint32_t)p + threadIdx.x))

@@ -157,11 +157,12 @@ static void rounds_of(const char *kernel, int n, int warps, uint64_t seed) {
     const int ctas = n > 4 || warps ? 1 + (int)draw(2) : 1 + (int)draw(3),
               rounds = 2 + (int)draw(3);
     for (int c = 0, first = 0; c < 3; c++, first += rounds)
-        add((call){kernel,
-                   0,
-                   ctas,
-                   32 * (1 + (int)draw(2) * (n < 5)),
-                   {.rounds = rounds, .first = first, .items = 2, .warps = (uint32_t)warps}});
+        add((call){
+            kernel,
+            0,
+            ctas,
+            32 * (1 + (int)draw(2) * (n < 5)),
+            {.rounds = rounds, .first = first, .items = 1 + draw(3), .warps = (uint32_t)warps}});
     for (int r = 0; r < n; r++) /* equal grids */
         for (int c = 1; c < k.calls; c++)
             k.launch[r * CALLS + c].threads = k.launch[r * CALLS].threads;
