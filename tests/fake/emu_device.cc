@@ -146,6 +146,29 @@ extern "C" void emu_dev_signals(const symm_args a) {
     }
     done(t);
 }
+/* Each thread polls for itself, and meets nobody before it loads. What is stored is published by a
+ * store of the signal. */
+extern "C" void emu_dev_polls(const symm_args a) {
+    const emu_dev_args &t = told(a);
+    const int next = (t.dc.rank + 1) % t.dc.nranks,
+              before = (t.dc.rank + t.dc.nranks - 1) % t.dc.nranks;
+    const unsigned other = (threadIdx.x + 1) % blockDim.x;
+    symmDevBarrier<symmDevCta> barrier(t.dc, 0);
+    for (int round = t.first; round < t.first + t.rounds; round++) {
+        *(uint4 *)symmDevPeerPtr(t.dc, t.win, next, threadIdx.x * 16) =
+            value(round, t.dc.rank, threadIdx.x);
+        symmDevSignalStore(t.dc, symmDevCta(), next, 0, (uint64_t)round + 1);
+        while (symmDevSignalRead(t.dc, 0) < (uint64_t)round + 1) continue;
+        if (!same(symm_ptx::load_peer(symmDevLocalPtr(t.win, other * 16)),
+                  value(round, before, other)))
+            wrong(t);
+        if (barrier.sync()) {
+            gave_up(t);
+            return;
+        }
+    }
+    done(t);
+}
 /* All raise one signal of rank 0, which waits for as many, reads it and makes it 0. */
 extern "C" void emu_dev_counts(const symm_args a) {
     enum { ALL = 2 };
@@ -290,8 +313,8 @@ static const struct {
     const char *name;
     emu_kernel kernel;
 } all[] = {ONE(emu_dev_barriers) ONE(emu_dev_apart) ONE(emu_dev_fill) ONE(emu_dev_gather)
-               ONE(emu_dev_signals) ONE(emu_dev_counts) ONE(emu_dev_packets) ONE(emu_dev_lines)
-                   ONE(emu_dev_copy) ONE(emu_dev_sum_f32) ONE(emu_dev_sum_f16)
+               ONE(emu_dev_signals) ONE(emu_dev_counts) ONE(emu_dev_polls) ONE(emu_dev_packets)
+                   ONE(emu_dev_lines) ONE(emu_dev_copy) ONE(emu_dev_sum_f32) ONE(emu_dev_sum_f16)
                        ONE(emu_dev_sum_bf16)};
 
 extern "C" emu_kernel emu_device_find(const char *name) {

@@ -9,6 +9,7 @@
 #define emu_dev_gather   emu_debug_gather
 #define emu_dev_signals  emu_debug_signals
 #define emu_dev_counts   emu_debug_counts
+#define emu_dev_polls    emu_debug_polls
 #define emu_dev_packets  emu_debug_packets
 #define emu_dev_lines    emu_debug_lines
 #define emu_dev_copy     emu_debug_copy

@@ -44,7 +44,8 @@ static unsigned char *window(int rank) {
 
 /* Epochs as after many kernels, now and then just before 32 bits are full. */
 static void set_epochs(int rank) {
-    const uint64_t last = k.random % 4 ? k.random % 1000 : 0xfffffffdu + k.random % 2;
+    const uint64_t drawn = k.random >> 33,
+                   last = drawn % 4 ? drawn % 1000 : 0xfffffffdu + drawn / 4 % 3;
     for (int g = 0; g < GROUPS; g++) {
         uint64_t *epoch = (uint64_t *)(void *)(k.flat + (uint64_t)rank * k.stride) +
                           (unsigned)g * SYMM_DEV_EPOCH_BYTES / 8;
@@ -214,6 +215,17 @@ static void signals_in_a_ring(void) {
             add((call){"emu_dev_signals", 0, 1, 64, {.rounds = 4, .first = 4 * c}});
         run(seed, "signals");
         all_is_well(seed, "signals");
+        end();
+    }
+}
+static void signals_that_threads_poll(void) {
+    for (int i = 0; i < cases(60); i++) {
+        const uint64_t seed = 16000 + first_seed() + (unsigned)i;
+        begin(seed, ranks_of(i));
+        for (int c = 0; c < 3; c++)
+            add((call){"emu_dev_polls", 0, 1, 64, {.rounds = 4, .first = 4 * c}});
+        run(seed, "polls");
+        all_is_well(seed, "polls");
         end();
     }
 }
@@ -413,17 +425,43 @@ static void each_wait_has_a_deadline(void) {
     }
 }
 
-/* Without a deadline a peer that has left ends the wait, and so does the end of the own one. */
-static void who_has_left_is_not_waited_for(void) {
-    for (int i = 0; i < cases(4 * WAITERS); i++) {
-        const uint64_t seed = 12000 + first_seed() + (unsigned)i;
-        const int w = i % WAITERS, own = i / WAITERS % 2;
+/* Rank 1 does not come, and there is no deadline: the wait ends because it has left, because this
+ * rank's communicator has ended, by an abort, and by a death. */
+static void who_is_gone_is_not_waited_for(void) {
+    for (int i = 0; i < cases(8 * WAITERS); i++) {
+        const uint64_t seed = 12000 + first_seed() + (unsigned)i,
+                       told[] = {
+                           (uint64_t)symmRemoteError << 32 | 2, (uint64_t)symmRemoteError << 32 | 1,
+                           (uint64_t)symmAborted << 32 | 2, (uint64_t)symmRemoteError << 32 | 2};
+        const int w = i % WAITERS, how = i / WAITERS % 4;
         begin(seed, 2);
         three_kernels(waiters[w], 1);
-        k.host[own ? 0 : 1].state = SYMM_STATE_LEFT;
+        switch (how) {
+        case 0: k.host[1].state = SYMM_STATE_LEFT; break;
+        case 1: k.host[0].state = SYMM_STATE_LEFT; break;
+        case 2: k.host[0].abort = told[2]; break;
+        default: k.host[0].death = told[3]; break;
+        }
         run(seed, waiters[w]);
-        T_EQ(k.host[0].abort, (uint64_t)symmRemoteError << 32 | (own ? 1 : 2));
+        T_EQ(k.host[0].abort, told[how]);
+        T_EQ(k.host[1].abort, told[how]);
         for (int c = 0; c < 3; c++) T_CHECK(k.out[0][c][OUT_GAVE_UP]);
+        end();
+    }
+}
+/* A rank on which a kernel has given up says nothing any more, though its kernels are launched. */
+static void who_has_given_up_does_not_arrive(void) {
+    static const char *const kernels[] = {"emu_dev_apart", "emu_dev_gather", "emu_dev_packets",
+                                          "emu_dev_lines"};
+    for (int i = 0; i < cases(16); i++) {
+        const uint64_t seed = 17000 + first_seed() + (unsigned)i;
+        begin(seed, 2);
+        k.dc[0].timeoutNs = 300 * EMU_STEP_NS;
+        k.over[1] = 1;
+        add((call){kernels[i % 4], 0, 1, 32, {.rounds = 1, .items = 1}});
+        run(seed, kernels[i % 4]);
+        T_CHECK(k.out[0][0][OUT_GAVE_UP] && k.out[1][0][OUT_GAVE_UP]);
+        T_EQ(k.host[0].abort, (uint64_t)symmTimeout << 32 | 2);
         end();
     }
 }
@@ -515,9 +553,10 @@ static void a_debug_build_compares_grids(void) {
 T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps),
        T(arrive_and_wait_in_sessions_of_their_own), T_TIMEOUT(packets_in_sessions, 120),
        T_TIMEOUT(lines_in_sessions, 120), T(relaxed_barriers_show_what_earlier_kernels_stored),
-       T(signals_in_a_ring), T(signals_are_counts_and_can_be_reset),
+       T(signals_in_a_ring), T(signals_that_threads_poll), T(signals_are_counts_and_can_be_reset),
        T_TIMEOUT(copies_of_any_size_and_place, 120), T(sums_over_ranks),
        T_TIMEOUT(an_abort_or_a_death_at_any_step, 120), T(each_wait_has_a_deadline),
-       T(who_has_left_is_not_waited_for), T(what_a_peer_stored_before_it_left_counts),
-       T(later_kernels_leave_at_once), T(a_debug_build_works_too),
-       T(a_debug_build_finds_what_is_out_of_range), T(a_debug_build_compares_grids))
+       T(who_is_gone_is_not_waited_for), T(who_has_given_up_does_not_arrive),
+       T(what_a_peer_stored_before_it_left_counts), T(later_kernels_leave_at_once),
+       T(a_debug_build_works_too), T(a_debug_build_finds_what_is_out_of_range),
+       T(a_debug_build_compares_grids))
