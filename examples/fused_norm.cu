@@ -442,10 +442,12 @@ static int run_rank(int rank, int ranks, const symmUniqueId_t *id) {
     ok(symmCommInitRank(&s.comm, ranks, *id, rank));
     open_buffers(&s);
     meet(&s);
+    cudaDeviceProp prop;
+    cu(cudaGetDeviceProperties(&prop, rank % gpus));
     if (rank == 0)
-        printf("%d ranks on %d GPUs, rows of %d bfloat16, us of a call in a graph of %d\n"
+        printf("%d ranks on %d of %s, rows of %d bfloat16, us of a call in a graph of %d\n"
                "tokens   unfused      load  two-shot   packets   best fused\n",
-               ranks, gpus < ranks ? gpus : ranks, COLUMNS, CALLS);
+               ranks, gpus < ranks ? gpus : ranks, prop.name, COLUMNS, CALLS);
     for (int tokens = 1; tokens <= MOST_TOKENS; tokens *= 2) {
         float us[WAYS];
         int best = LOAD;

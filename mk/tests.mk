@@ -175,11 +175,16 @@ examples:    $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS)
 tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS)) \
              bench-programs tests-gpu examples
 tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) \
-             $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin)
+             $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin $(FATBINS)/user_device.fatbin)
 # Kernels as a user would write them, for gpu_pdl and gpu_litmus.
 $(FATBINS)/user.fatbin: tests/gpu/user.cu $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
+# The same, of the device API, for gpu_device_api.
+$(FATBINS)/user_device.fatbin: tests/gpu/user_device.cu tests/kit/device_kernels.inl \
+    tests/kit/emu_dev.h $(wildcard include/*.cuh) include/symm_device.h $(FATBINS)/flags
+	@$(call say,NVCC,$@)
+	$(Q)$(call compile_gpu,-Iinclude -Itests/kit -Itests/fake $<)
 # Not under sanitizers: fibers, whose stacks sanitizers do not know. Not under ThreadSanitizer:
 # arithmetic of one thread.
 ASAN_UNITS   := $(filter-out $(ON_FIBERS),$(UNIT_TESTS))
