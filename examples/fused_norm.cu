@@ -170,6 +170,7 @@ __global__ void __launch_bounds__(THREADS) fused_two_shot(const __grid_constant_
     barrier.arriveRelaxed();
     const loaded in = load_layer(a.l);
     if (barrier.waitRelaxed()) return;
+#pragma unroll 1
     for (int i = (int)threadIdx.x; i < WIDTH; i += THREADS) {
         const int at = a.dev.rank * WIDTH + i;
         const uint64_t byte = ((uint64_t)blockIdx.x * (COLUMNS / 8) + (unsigned)at) * 16;
@@ -198,10 +199,10 @@ __global__ void __launch_bounds__(THREADS) fused_packets(const __grid_constant__
     int over = 0;
     symmDevLaunchDependents();
     symmDevWaitForGridBefore();
-    symmDevPackets<symmDevCta> session(a.dev, blockIdx.x);
 #pragma unroll
-    for (int k = 0; k < VECS; k++)
+    for (int k = 0; k < VECS; k++) /* under way together with what the session loads */
         own[k] = symm_ptx::load_peer(symmDevLocalPtr(a.x, (uint64_t)vec_at(k) * 16));
+    symmDevPackets<symmDevCta> session(a.dev, blockIdx.x);
 #pragma unroll
     for (int k = 0; k < VECS; k++)
 #pragma unroll
