@@ -63,6 +63,7 @@ typedef struct {
     uint64_t base, stride;           /* of the resource memory: rank r's at base + r*stride */
     uint64_t signalAt, llAt, lineAt; /* in it */
     uint64_t arrivedAt;              /* likewise */
+    uint64_t lineSlot;               /* bytes of one source's lines in a session */
     uint64_t multicast;              /* address of all ranks' resource memory; 0: none */
     uint64_t hostBase, hostStride;   /* words in host memory; rank r's at base + r*stride */
     uint64_t abortAt, leftAt;        /* in them */

@@ -134,8 +134,8 @@ template <class Group> class symmDevPackets {
                (uint64_t)item * 16;
     }
     SYMM_DEV_IN char *lines(int owner, int source, uint32_t block) const {
-        return symm_dev::memory(dc, owner) + dc.lineAt +
-               place(source) * (dc.lineBytes / 480 * 512) + (uint64_t)block * 512;
+        return symm_dev::memory(dc, owner) + dc.lineAt + place(source) * dc.lineSlot +
+               (uint64_t)block * 512;
     }
     /* A flag must not become visible before its data, and over a link only what one instruction
      * stores arrives as one. A warp whose lanes are apart stores the data first, and the flags

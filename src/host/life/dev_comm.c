@@ -73,7 +73,8 @@ uint64_t symm_dev_comm_lay_out(const symmDevRequirements_t *q, symmDevComm_t *d)
     d->barriers = q->barriers;
     d->signals = q->signals;
     d->llBytes = symm_round_up(q->llBytes, 8);
-    d->lineBytes = (q->lineBytes + 479) / 480 * 480;
+    d->lineBytes = (q->lineBytes + 479) / 480 * 480; /* a block is 480 bytes of data in 512 */
+    d->lineSlot = d->lineBytes / 480 * 512;
     d->arrivedAt = at;
     at += symm_round_up(groups * n * sizeof(uint64_t), LINE);
     d->signalAt = at;
@@ -82,7 +83,7 @@ uint64_t symm_dev_comm_lay_out(const symmDevRequirements_t *q, symmDevComm_t *d)
     at += groups * 2 * n * d->llBytes * 2;
     at = symm_round_up(at, LINE);
     d->lineAt = at;
-    at += groups * 2 * n * (d->lineBytes / 480 * 512);
+    at += groups * 2 * n * d->lineSlot;
     return at;
 }
 
