@@ -404,7 +404,8 @@ enum {
     SYMM_STAGE_COUNTS,
     SYMM_STAGE_P2P,
     SYMM_STAGE_DIRECT,
-    SYMM_STAGE_SIGNAL
+    SYMM_STAGE_SIGNAL,
+    SYMM_STAGE_DEVICE
 };
 
 #ifdef __cplusplus

@@ -89,7 +89,7 @@ $(foreach isa,$(ISAS),$(eval $(call reduce_rule,$(isa))))
 # One fat binary per element type, and one for those that only move. All variants share them.
 FATBINS  := $(OUT)/cuda
 GPU_DEPS := $(wildcard src/device/cuda/*.cuh) src/device/common/types.inl include/symm_types.h \
-            include/symm.h $(FATBINS)/flags
+            include/symm_device_ptx.cuh include/symm.h $(FATBINS)/flags
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 # -fmad=false: a fused multiply-add rounds differently from the host. A spill is an error.
 NVCC_CMD  = $(NVCC) -std=c++17 -O3 -fmad=false $(gencode) -fatbin \
@@ -230,7 +230,8 @@ $(OUT)/symm-mpi.pc: FORCE
 
 to = $(DESTDIR)$(PREFIX)/$(1)
 # symm_types.h is the library's own.
-PUBLIC := $(filter-out include/symm_mpi.h include/symm_types.h,$(wildcard include/*.h))
+PUBLIC := $(filter-out include/symm_mpi.h include/symm_types.h,$(wildcard include/*.h)) \
+          $(wildcard include/*.cuh)
 # As they lie in the tree, so that what they say of each other's places is true there too.
 DOC_DIR := share/doc/symm
 SHARED  := symm $(if $(HAVE_MPI),symm-mpi)

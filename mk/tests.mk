@@ -25,7 +25,7 @@ TEST         := $(OUT)/test$(S)
 
 names         = $(sort $(notdir $(basename $(wildcard $(1:%=tests/*/%_*.c)))))
 HAVE_CXX     := $(shell command -v $(CXX) 2>/dev/null)
-ON_FIBERS    := unit_kernels unit_p2p_kernels unit_p2p_leave unit_onesided_kernels
+ON_FIBERS    := unit_kernels unit_p2p_kernels unit_p2p_leave unit_onesided_kernels unit_device_api
 UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,$(ON_FIBERS)),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)
@@ -54,11 +54,13 @@ M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
 # The GPU kernels on fibers, which unit_*kernels and unit_p2p_leave run.
 EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_stores emu_kernels)
+# Kernels of the device API, as programs write them.
+EMU_DEV_OBJ  := $(patsubst %,$(TOBJ)/tests/%.o,emu_device emu_device_debug)
 SANITIZED    := $(if $(SANITIZERS),$(TOBJ)/tests/sanitized.o)
 T_OBJ        := $(TOBJ)/tests/t.o $(SANITIZED) $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
 MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
 TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) \
-                    $(SANITIZED) $(MPI_LEAKS) $(T_PARTS) $(EMU_OBJ)
+                    $(SANITIZED) $(MPI_LEAKS) $(T_PARTS) $(EMU_OBJ) $(EMU_DEV_OBJ)
 
 $(TOBJ)/tests/parts.a: $(T_PARTS)
 	@$(call say,AR,$@)
@@ -129,8 +131,9 @@ $(REAL_NCCLS): tests/fake/nccl_whole.c nccl-tests-plugin/symbols.h nccl-tests-pl
 $(TEST)/mp_nccl: $(NCCL_LIB)
 $(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'
 
-$(ON_FIBERS:%=$(TEST)/%): $(EMU_OBJ)
-$(TOBJ)/tests/emu_kernels.o: tests/fake/emu_kernels.cc $(TOBJ)/flags
+$(filter-out %/unit_device_api,$(ON_FIBERS:%=$(TEST)/%)): $(EMU_OBJ)
+$(TEST)/unit_device_api: $(filter-out %/emu_kernels.o,$(EMU_OBJ)) $(EMU_DEV_OBJ)
+$(TOBJ)/tests/emu_kernels.o $(EMU_DEV_OBJ): $(TOBJ)/tests/%.o: tests/fake/%.cc $(TOBJ)/flags
 	@$(call say,CXX,$@)
 	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas \
 	  $(if $(findstring clang,$(CXX)),-Wno-pass-failed) -ffp-contract=off -fno-exceptions -fno-rtti \
@@ -147,7 +150,7 @@ $(EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.c $(wildcard include/*.h)
 # Those with kernels of their own: nvcc links the CUDA runtime in, so that they too need no more
 # than the driver.
 CU_EXAMPLE_PROGRAMS := $(CU_EXAMPLES:%=$(OUT)/examples$(S)/%)
-$(CU_EXAMPLE_PROGRAMS): $(wildcard include/*.h) $(LIBRARIES) $(FATBINS)/flags
+$(CU_EXAMPLE_PROGRAMS): $(wildcard include/*.h include/*.cuh) $(LIBRARIES) $(FATBINS)/flags
 $(CU_EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.cu
 	@$(call say,NVCC,$@)
 	$(Q)$(NVCC) -std=c++17 -O2 $(gencode) -Iinclude \
@@ -172,11 +175,17 @@ examples:    $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS)
 tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS)) \
              bench-programs tests-gpu examples
 tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) \
-             $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin)
+             $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin $(FATBINS)/user_device.fatbin)
 # Kernels as a user would write them, for gpu_pdl and gpu_litmus.
-$(FATBINS)/user.fatbin: tests/gpu/user.cu src/device/cuda/ptx.cuh $(FATBINS)/flags
+$(FATBINS)/user.fatbin: tests/gpu/user.cu src/device/cuda/ptx.cuh include/symm_device_ptx.cuh \
+    $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
+# The same, of the device API, for gpu_device_api.
+$(FATBINS)/user_device.fatbin: tests/gpu/user_device.cu tests/kit/device_kernels.inl \
+    tests/kit/emu_dev.h $(wildcard include/*.cuh) include/symm_device.h $(FATBINS)/flags
+	@$(call say,NVCC,$@)
+	$(Q)$(call compile_gpu,-Iinclude -Itests/kit -Itests/fake $<)
 # Not under sanitizers: fibers, whose stacks sanitizers do not know. Not under ThreadSanitizer:
 # arithmetic of one thread.
 ASAN_UNITS   := $(filter-out $(ON_FIBERS),$(UNIT_TESTS))

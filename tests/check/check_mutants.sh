@@ -49,6 +49,7 @@ reached() {
     src/device/host/*.inl) echo $bodies ;;
     src/host/place/*.inl) echo src/host/place/place_narrow.c ;;
     src/device/cuda/*) echo tests/fake/emu_kernels.cc ;;
+    include/*.cuh) echo tests/fake/emu_device.cc tests/fake/emu_device_debug.cc ;;
     nccl-tests-plugin/*.h) ls nccl-tests-plugin/*.c ;;
     */colls.h) echo src/host/launch/launch_host.c src/host/launch/launch_gpu.c ;;
     include/symm_types.h) echo tests/fake/emu_kernels.cc src/host/coll/plan_gpu.c ;;
@@ -84,6 +85,13 @@ link() { # program, kind, test, objects
     shift 3
     case $test in unit_*kernels | unit_p2p_*)
         case $* in *emu_kernels*) ;; *) set -- "$@" "$at/tests/emu_kernels.o" ;; esac
+        set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_stores.o"
+        ;;
+    unit_device_api)
+        case $* in
+        *emu_device*) ;;
+        *) set -- "$@" "$at/tests/emu_device.o" "$at/tests/emu_device_debug.o" ;;
+        esac
         set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_stores.o"
         ;;
     esac

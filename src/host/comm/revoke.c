@@ -22,7 +22,8 @@ const char *symm_stage_name(uint32_t stage) {
                                         "comparing counts",
                                         "point-to-point",
                                         "reaching a buffer that is in no window",
-                                        "waiting for a signal"};
+                                        "waiting for a signal",
+                                        "a kernel of the program"};
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
 }
 
@@ -106,12 +107,21 @@ symmResult_t symm_comm_used(symm_comm *c) {
     return symm_comm_told(c);
 }
 
+/* What a kernel of the program waited for, as symm_device.cuh numbers it. */
+static const char *device_wait(uint32_t what) {
+    static const char *const names[] = {"barrier", "signal", "packet", "line"};
+    return what < sizeof names / sizeof names[0] ? names[what] : "peer";
+}
+
 /* GPUs: what the own kernel was doing when it left; written before the abort word. */
 static void add_stage(const symm_comm *c, uint64_t left, char *text, size_t cap) {
     char waits[120];
     const size_t at = strlen(text);
     const uint32_t stage = (uint32_t)left;
-    if (stage != SYMM_STAGE_P2P && stage != SYMM_STAGE_SIGNAL)
+    if (stage == SYMM_STAGE_DEVICE)
+        snprintf(text + at, cap - at, " (%s, waiting for a %s)", symm_stage_name(stage),
+                 device_wait((uint32_t)(left >> 32)));
+    else if (stage != SYMM_STAGE_P2P && stage != SYMM_STAGE_SIGNAL)
         snprintf(text + at, cap - at, " (collective %u, %s)", (uint32_t)(left >> 32),
                  symm_stage_name(stage));
     else if (*symm_message_awaited(c, c->rank, waits, sizeof waits))

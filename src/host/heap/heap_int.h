@@ -59,7 +59,7 @@ struct symm_heap {
     symm_win win;     /* what collectives find: the whole range, of which a part is mapped */
     _Atomic int refs; /* handle, windows of captured calls, objects made of it */
     void *handle;
-    int kind;                   /* SYMM_KIND_HEAP, SYMM_KIND_VEC */
+    int kind;                   /* SYMM_KIND_HEAP, _VEC or _DEVCOMM */
     int fixed;                  /* a vector that must not move (SYMM_VEC_FIXED) */
     struct symm_heap *next;     /* communicator's list */
     struct symm_heap *next_all; /* process's table */

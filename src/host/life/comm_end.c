@@ -16,6 +16,7 @@
 #include "host/launch/launch.h"
 #include "host/window/window.h"
 #include "machine/thread.h"
+#include "dev_comm.h"
 
 /* Tells the peers that the end of our connection is no death. A peer that reads it sees all that
  * this rank wrote. Pairs with symm_comm_said_left, and on GPUs with left_for_good in dev.cuh. */
@@ -39,6 +40,7 @@ static symmResult_t end(symm_comm *c) {
         symm_comm_leave(c);
         return r;
     }
+    symm_dev_comm_drain(c);
     symm_memplan_lock_dead(); /* from FINAL on other threads settle its plans too: after this one */
     atomic_store(&c->entry.state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
     await_visitors(c);

@@ -1,0 +1,412 @@
+/* symm_device.cuh - what kernels of the program call on a device communicator (symm_device.h):
+ * pointers into every rank's memory, barriers, signals; symm_device_data.cuh, which it includes,
+ * has packets, lines, copies and sums. CUDA C++17, sm_80 and later. GPU code.
+ *
+ * Conditions of every call:
+ *  - A kernel takes the device communicator as `const __grid_constant__ symmDevComm_t`: else the
+ *    compiler copies it to local memory.
+ *  - A *group* is a CTA (symmDevCta) or a warp (symmDevWarp). All its threads make a group's calls,
+ *    together. CTAs are one-dimensional and have whole warps.
+ *  - A group that waits has an *index*, below `barriers` of the requirements. It meets the groups
+ *    of the same index on the other ranks, of the same kind. No two groups that run at once on a
+ *    rank have the same index, and kernels that use one device communicator do not overlap.
+ *  - All ranks launch the same kernel with equal grids, in the same order (SYMM_DEVICE_DEBUG
+ *    compares the grids at barriers).
+ *  - The whole grid runs at once: a CTA that has no place keeps its peers waiting. A grid of at
+ *    most as many CTAs as fit the GPU (cudaOccupancyMaxActiveBlocksPerMultiprocessor) does, if
+ *    nothing else that waits is on the GPU. A cooperative launch checks it.
+ *  - With programmatic dependent launch a kernel calls symmDevWaitForGridBefore before anything
+ *    else here.
+ *
+ * Errors: calls that wait return 0, or non-zero if they gave up: the communicator is over on every
+ * rank, as symm_device.h says, and the kernel returns. All threads of the group get the same.
+ * SYMM_DEVICE_DEBUG (defined before the include, on all ranks): an index, a signal, a packet that
+ * is out of range, or a grid that differs, is such an error too (symmInvalidUsage, symmMismatch);
+ * an address that is out of range traps. */
+#ifndef SYMM_DEVICE_CUH_
+#define SYMM_DEVICE_CUH_
+
+#include "symm_device.h"
+#include "symm_device_ptx.cuh"
+
+#define SYMM_DEV_IN __device__ __forceinline__ /* member functions */
+
+/* Polls of a word in this GPU's memory between two looks at the host's: about a millisecond. */
+#ifndef SYMM_DEV_POLLS
+#define SYMM_DEV_POLLS 4000u
+#endif
+/* How long a peer that destroyed its communicator may still owe us nothing. */
+#ifndef SYMM_DEV_LEFT_GRACE_NS
+#define SYMM_DEV_LEFT_GRACE_NS 1000000000ull
+#endif
+#ifndef SYMM_DEV_TRAP
+#define SYMM_DEV_TRAP() __trap()
+#endif
+
+/* Code of both kinds may be in one program: their names differ. */
+#ifdef SYMM_DEVICE_DEBUG
+inline namespace symm_dev_debug {
+#else
+inline namespace symm_dev_plain {
+#endif
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+struct symmDevCta {
+    SYMM_DEV_IN unsigned thread() const { return threadIdx.x; }
+    SYMM_DEV_IN unsigned threads() const { return blockDim.x; }
+    /* All have come; what each stored before precedes what any of them does after. */
+    SYMM_DEV_IN void sync() const { __syncthreads(); }
+    /* The same; whether any of them says so. */
+    SYMM_DEV_IN int any(int says) const { return __syncthreads_or(says); }
+};
+struct symmDevWarp {
+    SYMM_DEV_IN unsigned thread() const { return threadIdx.x & 31u; }
+    SYMM_DEV_IN unsigned threads() const { return 32; }
+    SYMM_DEV_IN void sync() const { __syncwarp(); }
+    SYMM_DEV_IN int any(int says) const {
+        const int some = __any_sync(0xffffffffu, says);
+        __syncwarp(); /* a vote orders no memory */
+        return some;
+    }
+};
+
+/* ---- inside ---------------------------------------------------------------------------------- */
+
+namespace symm_dev {
+
+enum { BARRIER, SIGNAL, PACKET, LINES }; /* what is waited for: revoke.c has the words */
+
+#ifdef SYMM_DEVICE_DEBUG
+enum { CHECKED = 1 };
+#else
+enum { CHECKED = 0 };
+#endif
+
+/* A rank's resource memory. */
+SYMM_DEV char *memory(const symmDevComm_t &dc, int rank) {
+    return (char *)(dc.base + (uint64_t)rank * dc.stride);
+}
+/* A word of a rank in memory of the host, which its processor and all GPUs see. */
+SYMM_DEV char *host_word(const symmDevComm_t &dc, int rank, uint64_t at) {
+    return (char *)(dc.hostBase + (uint64_t)rank * dc.hostStride + at);
+}
+SYMM_DEV char *over_word(const symmDevComm_t &dc, int rank) {
+    return (char *)(dc.overBase + (uint64_t)rank * dc.overStride);
+}
+/* Epochs of a group, of this rank alone: how many barriers, and sessions of packets, it has had. */
+SYMM_DEV uint64_t *epochs(const symmDevComm_t &dc, unsigned index) {
+    return (uint64_t *)(memory(dc, dc.rank) + (uint64_t)index * SYMM_DEV_EPOCH_BYTES);
+}
+/* q = 1..n-1 gives rank+1, rank+2, ...: no two ranks start on the same peer. */
+SYMM_DEV int peer_of(const symmDevComm_t &dc, int q) {
+    const int p = dc.rank + q;
+    return p >= dc.nranks ? p - dc.nranks : p;
+}
+
+/* The communicator is over: the reason goes to this rank's host words and to every peer's, whose
+ * kernels would otherwise wait for ours until their deadline. The first reason stays. */
+SYMM_DEV_SLOW void leave(const symmDevComm_t &dc, uint32_t code, int rank, uint32_t what) {
+    const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
+    if (!symm_ptx::get8(host_word(dc, dc.rank, dc.abortAt))) {
+        symm_ptx::put8(host_word(dc, dc.rank, dc.leftAt), (uint64_t)what << 32 | SYMM_DEV_STAGE);
+        /* pairs with the acquire in symm_comm_adopt_abort: what it was doing is there */
+        symm_ptx::give8(host_word(dc, dc.rank, dc.abortAt), word);
+    }
+    for (int q = 1; q < dc.nranks; q++) {
+        char *theirs = host_word(dc, peer_of(dc, q), dc.abortAt);
+        if (!symm_ptx::get8(theirs)) symm_ptx::give8(theirs, word);
+    }
+    /* Behind the reason: kernels that run or come later, the library's too, leave at once. */
+    for (int p = 0; p < dc.nranks; p++) symm_ptx::put4(over_word(dc, p), 1);
+}
+
+struct waiting { /* one wait of a thread */
+    uint32_t polls;
+    uint64_t since; /* when the host was asked first; its low bits: the peer that had left then */
+};
+#define SYMM_DEV_LEFT_SEEN 127ull
+#define SYMM_DEV_GAVE_UP   (~0ull)
+
+/* A peer that has left may have written our word before: the word is polled again behind the first
+ * look, before it counts as missing. 1: the second one. */
+SYMM_DEV int left_for_good(const symmDevComm_t &dc, int peer, uint64_t &since) {
+    const uint64_t seen = (unsigned)peer + 1;
+    if (peer < 0) return 0;
+    /* pairs with say_left in comm_end.c: what the peer's kernels stored for us is there */
+    if (symm_ptx::take4(host_word(dc, peer, dc.stateAt)) != SYMM_DEV_STATE_LEFT) return 0;
+    if ((since & SYMM_DEV_LEFT_SEEN) == seen) return 1;
+    since = (since & ~SYMM_DEV_LEFT_SEEN) | seen;
+    return 0;
+}
+
+/* Every SYMM_DEV_POLLS polls: abort word, death, deadline, ranks that are gone. since: 0 at the
+ * first call of a wait, then what this returned; SYMM_DEV_GAVE_UP: the reason is written. peer: -1
+ * any. */
+SYMM_DEV_SLOW uint64_t ask_host(const symmDevComm_t &dc, int peer, uint32_t what, uint64_t since) {
+    /* pairs with set_abort in revoke.c and with leave */
+    uint64_t reason = symm_ptx::take8(host_word(dc, dc.rank, dc.abortAt));
+    const uint64_t now = symm_ptx::clock_ns();
+    uint32_t code = 0;
+    int rank = peer;
+    /* pairs with symm_comm_note_death */
+    if (!reason) reason = symm_ptx::take8(host_word(dc, dc.rank, dc.deathAt));
+    if (!since) since = now & ~SYMM_DEV_LEFT_SEEN; /* no clock is near 0 */
+    const uint64_t waited = now - (since & ~SYMM_DEV_LEFT_SEEN);
+    if (reason)
+        code = (uint32_t)(reason >> 32), rank = (int)(uint32_t)reason - 1;
+    else if (dc.timeoutNs && waited > dc.timeoutNs)
+        code = symmTimeout;
+    else if (symm_ptx::take4(host_word(dc, dc.rank, dc.stateAt)) == SYMM_DEV_STATE_LEFT)
+        code = symmRemoteError, rank = dc.rank; /* destroyed here, under its kernel */
+    else if (waited > SYMM_DEV_LEFT_GRACE_NS && left_for_good(dc, peer, since))
+        code = symmRemoteError;
+    if (!code) return since;
+    leave(dc, code, rank, what);
+    return SYMM_DEV_GAVE_UP;
+}
+
+/* One poll has failed. 1: give up. Of the threads of a warp that are here together one asks the
+ * host; the others learn from `over`, which a thread that gives up sets. They exchange nothing:
+ * lanes that are here together need not be so at the next instruction. */
+SYMM_DEV int poll_again(const symmDevComm_t &dc, waiting &w, int peer, uint32_t what) {
+    if (w.polls++ && w.polls < SYMM_DEV_POLLS) return 0;
+    if (symm_ptx::get4(over_word(dc, dc.rank))) return 1; /* pairs with leave, also of dev.cuh */
+    if (w.polls == 1) return 0;
+    w.polls = 1;
+    if ((int)(threadIdx.x & 31u) == __ffs((int)__activemask()) - 1) {
+        w.since = ask_host(dc, peer, what, w.since);
+        return w.since == SYMM_DEV_GAVE_UP;
+    }
+    if (!w.since) w.since = symm_ptx::clock_ns() & ~SYMM_DEV_LEFT_SEEN;
+    return 0;
+}
+
+/* Debug builds: 1: `at` is out of range, and the communicator is over for it. */
+SYMM_DEV int out_of_range(const symmDevComm_t &dc, uint64_t at, uint64_t end, uint32_t what) {
+    if (!CHECKED || at < end) return 0;
+    leave(dc, symmInvalidUsage, dc.rank, what);
+    return 1;
+}
+
+/* A group's session cannot begin: 1. Later kernels end here once one has given up on any rank: the
+ * epochs of ranks differ then. Begun beside the load of the epoch, whose time hides its own. */
+SYMM_DEV int unusable(const symmDevComm_t &dc, unsigned index, uint32_t what) {
+    return out_of_range(dc, index, (unsigned)dc.barriers, what) ||
+           symm_ptx::get4(over_word(dc, dc.rank)); /* pairs with leave, also of dev.cuh */
+}
+
+} // namespace symm_dev
+
+/* Whether a kernel has given up, on any rank, before this one or beside it. Barriers and sessions
+ * of packets ask by themselves; a kernel that only raises signals asks first, so that none is
+ * raised for data that an earlier kernel did not bring. */
+template <class Group> SYMM_DEV int symmDevIsOver(const symmDevComm_t &dc, Group group) {
+    return group.any(symm_ptx::get4(symm_dev::over_word(dc, dc.rank)) != 0);
+}
+
+/* ---- programmatic launch --------------------------------------------------------------------- */
+
+/* Lets the next kernel of the stream begin now, as far as its own symmDevWaitForGridBefore.
+ * Requires: it was launched with cudaLaunchAttributeProgrammaticStreamSerialization, and fits the
+ * GPU beside this one; SYMM_CTA_BUDGET and docs/gpu-rules.md if it waits for peers. Before sm_90:
+ * nothing. */
+SYMM_DEV void symmDevLaunchDependents(void) {
+    symm_ptx::launch_dependents();
+}
+/* Waits for the end of the kernel before. Before sm_90: nothing, it has ended. */
+SYMM_DEV void symmDevWaitForGridBefore(void) {
+    symm_ptx::wait_for_grid_before();
+}
+
+/* ---- pointers -------------------------------------------------------------------------------- */
+
+/* Byte `offset` of a rank's part of a window; of this rank's, at its own pointer. What is stored at
+ * a peer's is in its memory. Other ranks see it behind a barrier or signal. */
+SYMM_DEV char *symmDevPeerPtr(const symmDevComm_t &dc, const symmDevWindow_t &w, int peer,
+                              uint64_t offset) {
+    if (symm_dev::CHECKED && ((unsigned)peer >= (unsigned)dc.nranks || offset >= w.bytes))
+        SYMM_DEV_TRAP();
+    const uint64_t part = peer == dc.rank ? w.own : w.base + (uint64_t)peer * w.stride;
+    return (char *)(part + offset);
+}
+/* The same of this rank. */
+SYMM_DEV char *symmDevLocalPtr(const symmDevWindow_t &w, uint64_t offset) {
+    if (symm_dev::CHECKED && offset >= w.bytes) SYMM_DEV_TRAP();
+    return (char *)(w.own + offset);
+}
+/* One address of all ranks' parts, for multimem instructions; NULL: there is none, which is so
+ * unless SYMM_MULTICAST=1. symmWindowMulticastPtr says what is owed. */
+SYMM_DEV char *symmDevMulticastPtr(const symmDevWindow_t &w, uint64_t offset) {
+    return w.multicast ? (char *)(w.multicast + offset) : (char *)0;
+}
+
+/* ---- barrier --------------------------------------------------------------------------------- */
+
+/* A group meets those of its index on all ranks. arrive says that it is here, wait waits until all
+ * have said so; work that needs no peer may lie between. Any number of barriers may follow each
+ * other, in a kernel, in later ones, in replays: their number is kept in the resource memory.
+ * Requires: between arrive and wait there is no other arrive of the index. A kernel that arrives
+ * also waits.
+ *
+ * Order: what the group's threads stored before arrive, on any rank, is seen by what they load
+ * after wait; what they loaded before arrive is not changed by stores after wait. The relaxed calls
+ * order nothing of this kernel: all that earlier kernels of the stream did on any rank precedes
+ * what follows waitRelaxed, if that loads past L1 (symm_ptx::load_peer, symmDevLoadReduce). They
+ * save a fence, at the beginning of a kernel. */
+template <class Group> class symmDevBarrier {
+  public:
+    SYMM_DEV_IN symmDevBarrier(const symmDevComm_t &dev, unsigned index)
+        : dc(dev), at(index), bad(symm_dev::unusable(dev, index, symm_dev::BARRIER)) {
+        if (symm_dev::CHECKED && bad) at = 0;
+        epoch = symm_ptx::get8(symm_dev::epochs(dc, at));
+        bad = group.any(bad); /* and all have read the epoch before leave_barrier writes it */
+    }
+    /* 1: an earlier kernel, or one of a peer, has given up, and wait will do so. A kernel that
+     * stores into peers' memory before its first wait asks this first. */
+    SYMM_DEV_IN int over() const { return bad; }
+    SYMM_DEV_IN void arrive() {
+        group.sync(); /* the others' stores precede this thread's release */
+        if (bad) return;
+        for (int q = 1 + (int)group.thread(); q < dc.nranks; q += (int)group.threads())
+            symm_ptx::give8(word(symm_dev::peer_of(dc, q), dc.rank), said()); /* pairs with wait */
+    }
+    SYMM_DEV_IN int wait() {
+        int over = bad;
+        for (int q = 1 + (int)group.thread(); !over && q < dc.nranks; q += (int)group.threads()) {
+            const int peer = symm_dev::peer_of(dc, q);
+            const uint64_t *from = word(dc.rank, peer);
+            symm_dev::waiting w = {0, 0};
+            uint64_t has;
+            while (missing(has = symm_ptx::take8(from)) && !over) /* pairs with arrive */
+                over = symm_dev::poll_again(dc, w, peer, symm_dev::BARRIER);
+            over = over || differs(has, peer);
+        }
+        return leave_barrier(over);
+    }
+    SYMM_DEV_IN int sync() {
+        arrive();
+        return wait();
+    }
+    SYMM_DEV_IN void arriveRelaxed() {
+        if (bad) return;
+        for (int q = 1 + (int)group.thread(); q < dc.nranks; q += (int)group.threads())
+            symm_ptx::put8(word(symm_dev::peer_of(dc, q), dc.rank), said());
+    }
+    SYMM_DEV_IN int waitRelaxed() {
+        int over = bad;
+        for (int q = 1 + (int)group.thread(); !over && q < dc.nranks; q += (int)group.threads()) {
+            const int peer = symm_dev::peer_of(dc, q);
+            const uint64_t *from = word(dc.rank, peer);
+            symm_dev::waiting w = {0, 0};
+            uint64_t has;
+            while (missing(has = symm_ptx::get8(from)) && !over)
+                over = symm_dev::poll_again(dc, w, peer, symm_dev::BARRIER);
+            over = over || differs(has, peer);
+        }
+        return leave_barrier(over);
+    }
+    SYMM_DEV_IN int syncRelaxed() {
+        arriveRelaxed();
+        return waitRelaxed();
+    }
+
+  private:
+    const symmDevComm_t &dc;
+    Group group;
+    unsigned at;
+    int bad;
+    uint64_t epoch; /* of the last barrier */
+
+    /* Where `source` says at `owner` which barrier it has come to. */
+    SYMM_DEV_IN uint64_t *word(int owner, int source) const {
+        return (uint64_t *)(symm_dev::memory(dc, owner) + dc.arrivedAt) +
+               (uint64_t)at * (unsigned)dc.nranks + (unsigned)source;
+    }
+    /* 48 bits of epoch; in debug builds the size of the grid above them. */
+    SYMM_DEV_IN uint64_t said() const {
+        const uint64_t grid = symm_dev::CHECKED ? gridDim.x : 0;
+        return grid << 48 | ((epoch + 1) << 16 >> 16);
+    }
+    /* A peer that has heard from us may be one barrier ahead. */
+    SYMM_DEV_IN int missing(uint64_t has) const {
+        return (int64_t)((has << 16) - ((epoch + 1) << 16)) < 0;
+    }
+    SYMM_DEV_IN int differs(uint64_t has, int peer) const {
+        const uint64_t grid = has >> 48;
+        if (!symm_dev::CHECKED || !grid || grid == (gridDim.x & 0xffffu)) return 0;
+        symm_dev::leave(dc, symmMismatch, peer, symm_dev::BARRIER);
+        return 1;
+    }
+    /* The epoch is written before the group meets: its next barrier, by whichever threads, reads
+     * it behind that. */
+    SYMM_DEV_IN int leave_barrier(int over) {
+        epoch++;
+        if (group.thread() == 0) symm_ptx::put8(symm_dev::epochs(dc, at), epoch);
+        return group.any(over);
+    }
+};
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+/* Each rank has `signals` counts of 64 bits, zero at creation, which all ranks' kernels raise. */
+namespace symm_dev {
+SYMM_DEV uint64_t *signal_word(const symmDevComm_t &dc, int rank, unsigned signal) {
+    return (uint64_t *)(memory(dc, rank) + dc.signalAt) + signal;
+}
+} // namespace symm_dev
+
+/* Adds `by` to a signal of `peer`, this rank too: behind all that the group's threads have stored,
+ * which the waiter sees. */
+template <class Group>
+SYMM_DEV void symmDevSignalRaise(const symmDevComm_t &dc, Group group, int peer, unsigned signal,
+                                 uint64_t by = 1) {
+    group.sync(); /* the others' stores precede the release */
+    if (group.thread() ||
+        symm_dev::out_of_range(dc, signal, (unsigned)dc.signals, symm_dev::SIGNAL))
+        return;
+    symm_ptx::add8(symm_dev::signal_word(dc, peer, signal), by); /* pairs with symmDevSignalWait */
+}
+/* The same, but the signal becomes `count`: cheaper. Requires: nobody else raises it. */
+template <class Group>
+SYMM_DEV void symmDevSignalStore(const symmDevComm_t &dc, Group group, int peer, unsigned signal,
+                                 uint64_t count) {
+    group.sync();
+    if (group.thread() ||
+        symm_dev::out_of_range(dc, signal, (unsigned)dc.signals, symm_dev::SIGNAL))
+        return;
+    symm_ptx::give8(symm_dev::signal_word(dc, peer, signal), count); /* pairs with ...Wait */
+}
+/* Waits until a signal of this rank is at least `count`; then what its raisers stored before is
+ * seen by the whole group. peer: who raises it: if that rank has left, the wait ends; -1: several
+ * may. */
+template <class Group>
+SYMM_DEV int symmDevSignalWait(const symmDevComm_t &dc, Group group, unsigned signal,
+                               uint64_t count, int peer = -1) {
+    int over = 0;
+    if (group.thread() == 0) {
+        symm_dev::waiting w = {0, 0};
+        over = symm_dev::out_of_range(dc, signal, (unsigned)dc.signals, symm_dev::SIGNAL);
+        const uint64_t *at = symm_dev::signal_word(dc, dc.rank, signal);
+        /* pairs with symmDevSignalRaise and symmDevSignalStore */
+        while (!over && symm_ptx::take8(at) < count)
+            over = symm_dev::poll_again(dc, w, peer, symm_dev::SIGNAL);
+    }
+    return group.any(over);
+}
+/* What a signal of this rank says now; what was stored before it was raised to that is seen by this
+ * thread. */
+SYMM_DEV uint64_t symmDevSignalRead(const symmDevComm_t &dc, unsigned signal) {
+    return symm_ptx::take8(symm_dev::signal_word(dc, dc.rank, signal));
+}
+/* Makes a signal of this rank 0, by one thread. Requires: nobody raises it before a barrier that
+ * this thread's group passes afterwards. */
+SYMM_DEV void symmDevSignalReset(const symmDevComm_t &dc, unsigned signal) {
+    symm_ptx::put8(symm_dev::signal_word(dc, dc.rank, signal), 0);
+}
+
+} // namespace symm_dev_*
+
+#include "symm_device_data.cuh"
+
+#endif

@@ -1,0 +1,76 @@
+/* emu_device.h - compiles kernels that use the device API for a processor: what emu_cuda.h is to
+ * the library's own kernels. It replaces symm_device_ptx.cuh. One thread, as emu.h. */
+#ifndef EMU_DEVICE_H_
+#define EMU_DEVICE_H_
+#define SYMM_DEVICE_PTX_CUH_ /* so that it is empty */
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "emu_cuda.h"
+
+#define SYMM_DEV               DEV
+#define SYMM_DEV_SLOW          static __attribute__((noinline, unused))
+#define SYMM_DEV_POLLS         8u /* no host takes part here */
+#define SYMM_DEV_LEFT_GRACE_NS (256 * EMU_STEP_NS)
+#define SYMM_DEV_TRAP()        abort()
+
+namespace symm_ptx {
+
+using ::clock_ns;
+using ::count8_gpu; /* for mutants: adding without a release */
+using ::get16;
+using ::get4;
+using ::get8;
+using ::give8;
+using ::put16;
+using ::put4;
+using ::put8;
+using ::put_whole_warp;
+using ::take4;
+using ::take8;
+
+DEV uint4 load_peer(const void *p) {
+    return ::load16(p);
+}
+DEV uint32_t load_peer4(const void *p) {
+    return ::load4(p);
+}
+DEV uint32_t load_peer1(const void *p) {
+    return ::byte_at(p);
+}
+DEV void add8(void *p, uint64_t by) {
+    emu_turn(EMU_STORES);
+    emu_add(p, by);
+}
+DEV void launch_dependents(void) {}
+DEV void wait_for_grid_before(void) {}
+
+DEV float half_low(uint32_t w) {
+    const int e = (int)(w >> 10 & 31);
+    const float m = (float)(w & 1023);
+    const float f =
+        e == 31 ? (w & 1023 ? NAN : INFINITY) : ldexpf(e ? m + 1024 : m, (e ? e : 1) - 25);
+    return w >> 15 & 1 ? -f : f;
+}
+/* To nearest, ties to even: of numbers that float16 has in its normal range, or 0. */
+DEV uint32_t half_bits(float f) {
+    const uint32_t b = __float_as_uint(f), sign = b >> 16 & 0x8000u, v = b & 0x7fffffffu;
+    if (!v) return sign;
+    const uint32_t even = v + 0xfffu + (v >> 13 & 1u);
+    return sign | ((even - (112u << 23)) >> 13);
+}
+DEV uint32_t half_pair(float low, float high) {
+    return half_bits(low) | half_bits(high) << 16;
+}
+DEV uint32_t bfloat_bits(float f) {
+    const uint32_t b = __float_as_uint(f);
+    return (b + 0x7fffu + (b >> 16 & 1u)) >> 16;
+}
+DEV uint32_t bfloat_pair(float low, float high) {
+    return bfloat_bits(low) | bfloat_bits(high) << 16;
+}
+
+} // namespace symm_ptx
+
+#endif

@@ -1,0 +1,306 @@
+/* device_kernels.inl - kernels that use the device API, each one part of it in many rounds; they
+ * count what is not as it must be. Who includes it says what KERNEL(name) makes of a body with its
+ * arguments at `t`: fibers (tests/fake/emu_device.cc) and GPUs (tests/gpu/user_device.cu) run the
+ * same code. GPU code, all threads. */
+
+static __device__ void wrong(const emu_dev_args &t) {
+    symm_ptx::put8(&t.out[OUT_WRONG], 1);
+}
+static __device__ void gave_up(const emu_dev_args &t) {
+    symm_ptx::put8(&t.out[OUT_GAVE_UP], 1);
+}
+static __device__ void done(const emu_dev_args &t) {
+    symm_ptx::put8(&t.out[OUT_DONE], 1);
+}
+/* What thread `thread` of rank `from` stores for round `round`. */
+static __device__ uint4 value(int round, int from, unsigned thread) {
+    return make_uint4((uint32_t)round * 8191u + thread, (uint32_t)from, (uint32_t)round, thread);
+}
+static __device__ int same(uint4 a, uint4 b) {
+    return a.x == b.x && a.y == b.y && a.z == b.z && a.w == b.w;
+}
+/* Where `from` stores for a thread in a round; two sets of places. */
+static __device__ uint64_t place(const emu_dev_args &t, int round, int from) {
+    const unsigned set = (unsigned)(round & 1);
+    return (((uint64_t)set * (unsigned)t.dc.nranks + (unsigned)from) * gridDim.x + blockIdx.x) *
+               blockDim.x * 16 +
+           threadIdx.x * 16;
+}
+
+/* ---- barriers: plain stores to all ranks, a barrier, a look at what all have stored ---------- */
+
+template <class Group> static __device__ void barriers(const emu_dev_args &t, unsigned index) {
+    if (t.absent) return;
+    Group group;
+    symmDevBarrier<Group> barrier(t.dc, index);
+    if (barrier.over()) {
+        gave_up(t);
+        return;
+    }
+    for (int round = t.first; round < t.first + t.rounds; round++) {
+        for (int p = 0; p < t.dc.nranks; p++)
+            *(uint4 *)symmDevPeerPtr(t.dc, t.win, p, place(t, round, t.dc.rank)) =
+                value(round, t.dc.rank, threadIdx.x);
+        if (barrier.sync()) {
+            gave_up(t);
+            return;
+        }
+        /* what a neighbour was sent */
+        const unsigned base = threadIdx.x - group.thread(),
+                       other = base + (group.thread() + 1) % group.threads();
+        for (int p = 0; p < t.dc.nranks; p++) {
+            const uint64_t at = place(t, round, p) - threadIdx.x * 16 + other * 16;
+            if (!same(symm_ptx::load_peer(symmDevLocalPtr(t.win, at)), value(round, p, other)))
+                wrong(t);
+        }
+    }
+    done(t);
+}
+KERNEL(barriers) {
+    const unsigned warps = blockDim.x / 32;
+    if (t.warps)
+        barriers<symmDevWarp>(t, blockIdx.x * warps + threadIdx.x / 32 + (unsigned)t.index);
+    else
+        barriers<symmDevCta>(t, blockIdx.x + (unsigned)t.index);
+}
+/* One rank waits before it arrives with the next one: arrive and wait apart, two objects. */
+KERNEL(apart) {
+    if (t.absent) return;
+    for (int round = t.first; round < t.first + t.rounds; round++) {
+        symmDevBarrier<symmDevCta> barrier(t.dc, blockIdx.x);
+        for (int p = 0; p < t.dc.nranks; p++)
+            *(uint4 *)symmDevPeerPtr(t.dc, t.win, p, place(t, round, t.dc.rank)) =
+                value(round, t.dc.rank, threadIdx.x);
+        barrier.arrive();
+        if (barrier.wait()) {
+            gave_up(t);
+            return;
+        }
+        for (int p = 0; p < t.dc.nranks; p++)
+            if (!same(symm_ptx::load_peer(symmDevLocalPtr(t.win, place(t, round, p))),
+                      value(round, p, threadIdx.x)))
+                wrong(t);
+    }
+    done(t);
+}
+
+/* ---- relaxed barriers: what an earlier kernel has stored at home ----------------------------- */
+
+KERNEL(fill) {
+    if (t.absent) return;
+    *(uint4 *)symmDevLocalPtr(t.win, place(t, t.first, 0)) = value(t.first, t.dc.rank, threadIdx.x);
+}
+KERNEL(gather) {
+    if (t.absent) return;
+    symmDevBarrier<symmDevCta> barrier(t.dc, blockIdx.x);
+    if (barrier.syncRelaxed()) {
+        gave_up(t);
+        return;
+    }
+    for (int p = 0; p < t.dc.nranks; p++)
+        if (!same(symm_ptx::load_peer(symmDevPeerPtr(t.dc, t.win, p, place(t, t.first, 0))),
+                  value(t.first, p, threadIdx.x)))
+            wrong(t);
+    done(t);
+}
+
+/* ---- signals: a ring with one place; `full` is raised by one, `free` is stored --------------- */
+
+KERNEL(signals) {
+    enum { FULL = 0, FREE = 1 };
+    const int next = (t.dc.rank + 1) % t.dc.nranks,
+              before = (t.dc.rank + t.dc.nranks - 1) % t.dc.nranks;
+    const unsigned mine = threadIdx.x;
+    symmDevCta cta;
+    if (t.absent) return;
+    if (symmDevIsOver(t.dc, cta)) {
+        gave_up(t);
+        return;
+    }
+    for (int round = t.first; round < t.first + t.rounds; round++) {
+        if (symmDevSignalWait(t.dc, cta, FREE, (uint64_t)round, next)) {
+            gave_up(t);
+            return;
+        }
+        *(uint4 *)symmDevPeerPtr(t.dc, t.win, next, mine * 16) = value(round, t.dc.rank, mine);
+        symmDevSignalRaise(t.dc, cta, next, FULL);
+        if (symmDevSignalWait(t.dc, cta, FULL, (uint64_t)round + 1, before)) {
+            gave_up(t);
+            return;
+        }
+        const unsigned other = (mine + 1) % blockDim.x;
+        if (!same(symm_ptx::load_peer(symmDevLocalPtr(t.win, other * 16)),
+                  value(round, before, other)))
+            wrong(t);
+        symmDevSignalStore(t.dc, cta, before, FREE, (uint64_t)round + 1);
+    }
+    done(t);
+}
+/* Each thread polls for itself, and meets nobody before it loads. What is stored is published by a
+ * store of the signal. */
+KERNEL(polls) {
+    if (t.absent) return;
+    const int next = (t.dc.rank + 1) % t.dc.nranks,
+              before = (t.dc.rank + t.dc.nranks - 1) % t.dc.nranks;
+    const unsigned other = (threadIdx.x + 1) % blockDim.x;
+    symmDevBarrier<symmDevCta> barrier(t.dc, 0);
+    for (int round = t.first; round < t.first + t.rounds; round++) {
+        *(uint4 *)symmDevPeerPtr(t.dc, t.win, next, threadIdx.x * 16) =
+            value(round, t.dc.rank, threadIdx.x);
+        symmDevSignalStore(t.dc, symmDevCta(), next, 0, (uint64_t)round + 1);
+        while (symmDevSignalRead(t.dc, 0) < (uint64_t)round + 1) continue;
+        if (!same(symm_ptx::load_peer(symmDevLocalPtr(t.win, other * 16)),
+                  value(round, before, other)))
+            wrong(t);
+        if (barrier.sync()) {
+            gave_up(t);
+            return;
+        }
+    }
+    done(t);
+}
+/* All raise one signal of rank 0, which waits for as many, reads it and makes it 0. */
+KERNEL(counts) {
+    enum { ALL = 2 };
+    if (t.absent) return;
+    symmDevCta cta;
+    symmDevBarrier<symmDevCta> barrier(t.dc, 0);
+    const uint64_t want = (uint64_t)t.dc.nranks * 3;
+    for (int round = 0; round < t.rounds; round++) {
+        symmDevSignalRaise(t.dc, cta, 0, ALL, 3);
+        if (t.dc.rank == 0) {
+            if (symmDevSignalWait(t.dc, cta, ALL, want)) {
+                gave_up(t);
+                return;
+            }
+            if (symmDevSignalRead(t.dc, ALL) != want) wrong(t);
+            cta.sync();
+            if (threadIdx.x == 0) symmDevSignalReset(t.dc, ALL);
+        }
+        if (barrier.sync()) {
+            gave_up(t);
+            return;
+        }
+    }
+    done(t);
+}
+
+/* ---- packets and lines: everybody to everybody, in sessions ---------------------------------- */
+
+static __device__ int packets_of(const emu_dev_args &t, symmDevPackets<symmDevCta> &s, int round) {
+    int over = 0;
+    for (uint32_t i = 0; i < t.items; i++)
+        for (int p = 0; p < t.dc.nranks; p++)
+            if (p != t.dc.rank)
+                s.send(p, i * blockDim.x + threadIdx.x,
+                       make_uint2((uint32_t)round * 31u + i, (uint32_t)t.dc.rank + threadIdx.x));
+    for (int p = 0; p < t.dc.nranks && t.items == 2 && !over; p++) {
+        uint2 v[2] = {make_uint2(0, 0), make_uint2(0, 0)};
+        if (p == t.dc.rank) continue;
+        over = s.receiveSome<2>(p, threadIdx.x, blockDim.x, v);
+        for (uint32_t i = 0; i < 2 && !over; i++)
+            if (v[i].x != (uint32_t)round * 31u + i || v[i].y != (uint32_t)p + threadIdx.x)
+                wrong(t);
+    }
+    for (uint32_t i = 0; i < t.items && t.items != 2 && !over; i++)
+        for (int p = 0; p < t.dc.nranks && !over; p++) {
+            uint2 v = make_uint2(0, 0);
+            if (p == t.dc.rank) continue;
+            over = s.receive(p, i * blockDim.x + threadIdx.x, v);
+            if (!over && (v.x != (uint32_t)round * 31u + i || v.y != (uint32_t)p + threadIdx.x))
+                wrong(t);
+        }
+    return over;
+}
+static __device__ int lines_of(const emu_dev_args &t, symmDevPackets<symmDevCta> &s, int round) {
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int words = symmDevLinePiece(lane).bytes / 4;
+    for (int p = 0; p < t.dc.nranks; p++) {
+        const uint32_t v[4] = {(uint32_t)round, (uint32_t)t.dc.rank, threadIdx.x, ~lane};
+        if (p != t.dc.rank) s.sendLines(p, warp, v);
+    }
+    for (int p = 0; p < t.dc.nranks; p++) {
+        const uint32_t want[4] = {(uint32_t)round, (uint32_t)p, threadIdx.x, ~lane};
+        uint32_t v[4];
+        if (p == t.dc.rank) continue;
+        if (s.receiveLines(p, warp, v)) return 1;
+        for (int i = 0; i < words; i++)
+            if (v[i] != want[i]) wrong(t);
+    }
+    return 0;
+}
+template <int LINES> static __device__ void sessions(const emu_dev_args &t) {
+    if (t.absent) return;
+    for (int round = t.first; round < t.first + t.rounds; round++) {
+        symmDevPackets<symmDevCta> s(t.dc, blockIdx.x + (unsigned)t.index);
+        if (s.end(LINES ? lines_of(t, s, round) : packets_of(t, s, round))) {
+            gave_up(t);
+            return;
+        }
+    }
+    done(t);
+}
+KERNEL(packets) {
+    sessions<0>(t);
+}
+KERNEL(lines) {
+    sessions<1>(t);
+}
+
+/* ---- copies and sums ------------------------------------------------------------------------- */
+
+/* To the next rank, which learns of it by a signal. */
+KERNEL(copy) {
+    if (t.absent) return;
+    const int next = (t.dc.rank + 1) % t.dc.nranks;
+    if (t.warps) {
+        if (threadIdx.x < 32)
+            symmDevCopy(symmDevWarp(), symmDevPeerPtr(t.dc, t.win, next, t.to),
+                        symmDevLocalPtr(t.win, t.from), t.len);
+    } else {
+        symmDevCopy(symmDevCta(), symmDevPeerPtr(t.dc, t.win, next, t.to),
+                    symmDevLocalPtr(t.win, t.from), t.len);
+    }
+    symmDevSignalRaise(t.dc, symmDevCta(), next, 0);
+    if (symmDevSignalWait(t.dc, symmDevCta(), 0, (uint64_t)t.first + 1)) {
+        gave_up(t);
+        return;
+    }
+    /* what the neighbours of the threads that stored it find */
+    const int before = (t.dc.rank + t.dc.nranks - 1) % t.dc.nranks;
+    for (uint64_t i = blockDim.x - 1 - threadIdx.x; i < t.len; i += blockDim.x)
+        if (symm_ptx::load_peer1(symmDevLocalPtr(t.win, t.to + i)) !=
+            symm_ptx::load_peer1(symmDevPeerPtr(t.dc, t.win, before, t.from + i)))
+            wrong(t);
+    done(t);
+}
+
+template <int T> static __device__ void sums(const emu_dev_args &t) {
+    if (t.absent) return;
+    float sum[symmDevVec<T>::COUNT];
+    const uint64_t at = threadIdx.x * 16;
+    symmDevLoadReduce<T>(t.dc, t.win, t.from + at, sum);
+    *(uint4 *)symmDevLocalPtr(t.win, t.to + at) = symmDevVec<T>::pack(sum);
+    if (t.dc.nranks != 2) return;
+    uint4 v[2];
+    float again[symmDevVec<T>::COUNT];
+    symmDevLoadAll<2>(t.dc, t.win, t.from + at, v);
+    symmDevSum<T, 2>(v, again);
+    for (int i = 0; i < symmDevVec<T>::COUNT; i++)
+        if (again[i] != sum[i]) wrong(t);
+}
+KERNEL(sum_f32) {
+    sums<symmFloat32>(t);
+}
+KERNEL(sum_f16) {
+    sums<symmFloat16>(t);
+}
+KERNEL(sum_bf16) {
+    sums<symmBfloat16>(t);
+}
+
+#define DEVICE_KERNELS(ONE)                                                                     \
+    ONE(barriers)                                                                               \
+    ONE(apart)                                                                                  \
+    ONE(fill) ONE(gather) ONE(signals) ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) \
+        ONE(sum_f32) ONE(sum_f16) ONE(sum_bf16)

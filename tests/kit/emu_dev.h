@@ -1,0 +1,34 @@
+/* emu_dev.h - what kernels on fibers that use the device API are told: the record that tests fill
+ * and kernels read (tests/fake/emu_device.cc). Written by the test's thread before a run. */
+#ifndef EMU_DEV_H_
+#define EMU_DEV_H_
+
+#include "emu.h"
+#include "symm_device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    symmDevComm_t dc;
+    symmDevWindow_t win;
+    int32_t rounds, first;  /* how many, and the number of the first */
+    int32_t absent;         /* 1: this rank's kernel returns at once */
+    int32_t index;          /* added to the CTA's */
+    uint32_t items;         /* of data of a thread */
+    uint32_t warps;         /* 1: groups are warps */
+    uint64_t from, to, len; /* of a copy */
+    uint64_t *out;          /* see OUT_ */
+} emu_dev_args;
+enum { OUT_WRONG, OUT_GAVE_UP, OUT_DONE, OUT_WORDS };
+
+/* Kernels by name; NULL: there is none. debug: those built with SYMM_DEVICE_DEBUG. */
+emu_kernel emu_device_find(const char *name);
+emu_kernel emu_device_debug_find(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
