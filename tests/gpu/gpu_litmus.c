@@ -210,10 +210,9 @@ static void what_was_not_stored_is_noticed(void) {
 
 enum { LINE_CTAS = 32, LINE_THREADS = 128, COUNTS = 3 };
 
-static void launch_lines(const user *u, cu_kernel k, cu_stream stream, void **args) {
+static void launch_lines(cu_kernel k, cu_stream stream, void **args) {
     cu_launch_config config = {LINE_CTAS, 1, 1, LINE_THREADS, 1, 1, 0, stream, NULL, 0};
     CU(cuLaunchKernelEx(&config, (cu_function)(void *)k, args, NULL));
-    (void)u;
 }
 
 /* Looks at its lines while the rank before it stores them, and once more behind that. */
@@ -224,7 +223,7 @@ static void lines_rank(int rank, int n, void *arg) {
     symmComm_t comm = l->j->comms[rank];
     symmWindow_t win;
     unsigned long long ns = 20000000000ull;
-    unsigned counts[COUNTS] = {0}, last = (unsigned)l->rounds;
+    unsigned counts[COUNTS] = {0}, last;
     char *own, *to;
     T_OK(symmSetDevice(rank % l->j->devices));
     u.stream = gk_new_stream();
@@ -236,14 +235,20 @@ static void lines_rank(int rank, int n, void *arg) {
     CU(cuMemsetD32Async((uintptr_t)u.wrong, 0, COUNTS, u.stream));
     CU(cuMemsetD32Async((uintptr_t)own, 0, BYTES / 4, u.stream));
     find_kernels(&u);
-    gk_wait(comm, u.stream);
-    gk_meet(l->j);
     void *look[] = {&own, &last, &ns, &u.wrong}, *put[] = {&to, &last};
-    launch_lines(&u, u.look, u.stream, look);
-    launch_lines(&u, u.put, stores, put);
+    /* Once before: a kernel's first launch may wait for those that run. */
+    last = 0;
+    launch_lines(u.look, u.stream, look);
+    launch_lines(u.put, stores, put);
+    gk_wait(comm, u.stream);
+    gk_wait(comm, stores);
+    last = (unsigned)l->rounds;
+    gk_meet(l->j);
+    launch_lines(u.look, u.stream, look);
+    launch_lines(u.put, stores, put);
     gk_wait(comm, stores);
     gk_meet(l->j);
-    launch_lines(&u, u.look, u.stream, look);
+    launch_lines(u.look, u.stream, look);
     gk_get(comm, u.stream, counts, u.wrong, sizeof counts);
     gk_meet(l->j);
     if (atomic_load(&forgets)) {
@@ -251,7 +256,9 @@ static void lines_rank(int rank, int n, void *arg) {
     } else {
         T_CHECKF(!counts[0], "rank %d: %u of %u lines were in pieces", rank, counts[0], counts[1]);
         T_CHECKF(gk_number("GPU_FAKE", 0) || !counts[2], "the last lines have not come");
-        T_CHECKF(counts[1] >= BYTES / 128, "only %u lines were seen", counts[1]);
+        /* Each line with its last number, and on a GPU with many before it. */
+        const unsigned least = BYTES / 128 * (gk_number("GPU_FAKE", 0) ? 1 : 100);
+        T_CHECKF(counts[1] >= least, "only %u lines were seen", counts[1]);
         gk_figure("lines looked at while they were stored, %d: %u", rank, counts[1]);
     }
     gk_free_plain((char *)u.wrong);
