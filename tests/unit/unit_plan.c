@@ -395,7 +395,8 @@ static void lines_are_sound(const symm_plan_env *env, const symm_call *call,
 
 static void grid_is_sound(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k,
                           const symm_plan *p) {
-    const int few = (k->places || k->staged) && (env->nranks == 4 || env->nranks == 8),
+    const int moves = k->places && !k->staged && !(symm_colls[k->coll].flags & SYMM_COLL_REDUCES),
+              few = (k->places || k->staged) && ((env->nranks == 4 && !moves) || env->nranks == 8),
               pair = k->cap == SYMM_CAP_LL && env->nranks == 2,
               whole = pair  ? SYMM_GPU_THREADS_PAIR
                       : few ? SYMM_GPU_THREADS_FEW

@@ -70,15 +70,17 @@
 
 /* What plan_gpu.c keeps to. */
 #define THREADS(N) ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
-#define RANKS(N)                                                     \
-    KERNEL_LL(all_gather_ll, N, body_ag_ll<N>)                       \
-    KERNEL(all_gather_push_ll128, n##N, THREADS(N), body_ag_push<N>) \
+/* Lines of four that are not reduced have the registers. */
+#define LINE_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS : THREADS(N))
+#define RANKS(N)                                                          \
+    KERNEL_LL(all_gather_ll, N, body_ag_ll<N>)                            \
+    KERNEL(all_gather_push_ll128, n##N, LINE_THREADS(N), body_ag_push<N>) \
     KERNEL_POSTS(all_gather_direct, n##N, THREADS(N), body_ag_direct<N>)
 
 /* Shapes whose data crosses once (shape.cuh). */
 #define HOPS(row, S, N)                                                \
     KERNEL_FIRST(row##_ll, n##N, N, (FIRST_PARTS(S, N)), HOP_LL(S, N)) \
-    KERNEL(row##_push_ll128, n##N, THREADS(N), HOP_LINES(S, N))
+    KERNEL(row##_push_ll128, n##N, LINE_THREADS(N), HOP_LINES(S, N))
 #define SHAPES(N)                                                                 \
     HOPS(alltoall, ALLTOALL, N)                                                   \
     HOPS(broadcast, BROADCAST, N)                                                 \

@@ -83,7 +83,9 @@ static int most_ctas(const symm_plan_env *env, const symm_plan_row *row) {
 /* Warps that a CTA may have to move data. */
 static int most_warps(const symm_plan_env *env, const symm_kernel_row *k) {
     const int pair = k->cap == SYMM_CAP_LL && env->nranks == 2;
-    const int few = (k->places || k->staged) && (env->nranks == 4 || env->nranks == 8),
+    const int reduces = symm_colls[k->coll].flags & SYMM_COLL_REDUCES,
+              four = env->nranks == 4 && (k->staged || reduces),
+              few = (k->places || k->staged) && (four || env->nranks == 8),
               threads = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
     if (pair) return (env->quarter ? SYMM_GPU_QUARTER_PAIR : SYMM_GPU_THREADS_PAIR) / 32;
     return (env->quarter ? SYMM_GPU_QUARTER(threads) : threads) / 32;
