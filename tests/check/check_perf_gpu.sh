@@ -41,6 +41,9 @@ done
 run "$perf" hypercube -g 4 -b 1K -e 1M -f 32 -G 3 -n 4
 t_expect "hypercube captured and replayed, with its own block" "0 1 3" \
     "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .*  0$')"
+run "$perf" put -g 2 -b 8 -e 1M -f 8 -G 3 -n 4
+t_expect "puts with signals, there and back, captured and replayed" "0 1 6" \
+    "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .* 0$')"
 run "$perf" barrier -g 1
 t_expect "one GPU, without -t and mpirun" "0 1" "$rc $(out '^ +0 +0 +none')"
 run "$perf" barrier -g 1 -t 3

@@ -129,6 +129,34 @@ static void killed_one_of_two(void) {
         T_FORK_DIES(2, victim, killed_rank, fk_new(victim, 2 * rows[0]));
 }
 
+/* ---- kill -9 of a rank whose signals are waited for ---- */
+
+static void waiting_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    rig g = set_up(f, rank, n, -1);
+    symmStream_t stream = gk_stream(g.bench.stream);
+    const symmSignalWait_t two = {f->victim, 7, 2};
+    pthread_t t;
+    for (int p = 0; p < n && rank == f->victim; p++) T_OK(symmSignal(p, 7, g.comm, stream));
+    gk_wait(g.comm, g.bench.stream);
+    kit_barrier(&f->k, n);
+    if (rank == f->victim) T_EQ(pthread_create(&t, NULL, kill_later, f), 0);
+    while (rank == f->victim) pause();
+    T_OK(symmWaitSignal(1, &two, g.comm, stream));
+    const uint64_t late = hear_of_it(f, &g);
+    if (rank == (f->victim + 1) % n)
+        gk_figure("kill -9 of rank %d of %d under a wait for its signal: known after %d ms",
+                  f->victim, n, (int)late);
+    go_on(f, rank, n, &g);
+}
+
+static void killed_under_a_wait_for_a_signal(void) {
+    gk_begin_forked();
+    T_EXPECT_WARNINGS();
+    for (int victim = 0; victim < RANKS; victim++)
+        T_FORK_DIES(RANKS, victim, waiting_rank, fk_new(victim, 0));
+}
+
 /* ---- kill -9 under a graph that symmMemPlanLaunch has launched ---- */
 
 static void replaying_rank(int rank, int n, void *arg) {
@@ -290,6 +318,6 @@ static void no_device_memory_on_one_rank(void) {
 }
 
 T_MAIN(T_TIMEOUT(killed_under_each_waiting_kernel, 120), T_TIMEOUT(killed_while_all_call, 120),
-       T(killed_one_of_two), T(killed_under_a_launched_plan),
+       T(killed_one_of_two), T(killed_under_a_launched_plan), T(killed_under_a_wait_for_a_signal),
        T(a_revoked_communicator_has_a_successor), T(two_processes_on_one_gpu),
        T_TIMEOUT(no_device_memory_on_one_rank, 90))

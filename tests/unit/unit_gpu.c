@@ -11,9 +11,9 @@ static symmComm_t comms[GK_RANKS];
 /* ---- creation ------------------------------------------------------------------------------- */
 
 /* Kernels that a communicator of n ranks may launch, by the rows of coll.def: one for each type
- * where they reduce; and the two of sends and receives. */
+ * where they reduce; the two of sends and receives; that of one-sided calls. */
 static unsigned loaded(int n) {
-    unsigned count = 2;
+    unsigned count = 3;
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *row = &symm_kernels[k];
         if (row->flags & SYMM_K_GPU && n >= row->min_ranks &&
