@@ -91,8 +91,8 @@ FATBINS  := $(OUT)/cuda
 GPU_DEPS := $(wildcard src/device/cuda/*.cuh) src/device/common/types.inl include/symm_types.h \
             include/symm_device_ptx.cuh include/symm.h $(FATBINS)/flags
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
-# -fmad=false: a fused multiply-add rounds differently from the host. A spill is a warning, and so an
-# error of WERROR=1.
+# -fmad=false: a fused multiply-add rounds differently from the host. A spill is a warning, and so
+# an error of WERROR=1.
 NVCC_CMD  = $(NVCC) -std=c++17 -O3 -fmad=false $(gencode) -fatbin \
             -Xptxas -v,-warn-spills,-warn-lmem-usage -Xcudafe --diag_suppress=177
 GPU_TYPES := i8:0 u8:1 i32:2 u32:3 i64:4 u64:5 f16:6 f32:7 f64:8 bf16:9 e4m3:10 e5m2:11

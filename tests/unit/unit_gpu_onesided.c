@@ -190,12 +190,39 @@ static void counts_are_copied(void) {
     T_OK(symmStats(comms[0], json, sizeof json, NULL));
     T_MSG(json, "\"signals_unused\":7}");
     fake_cuda_fail("cuMemcpyAsync", 2, 719);
+    n = 9;
     T_ERR(symmSignalRead(1, 5, comms[0], &n), symmUnhandledCudaError);
     T_MSG(symmGetLastError(NULL), "reading signals of rank 1");
     T_EQ(n, 0);
     T_OK(symmSignalRead(0, 63, comms[0], &n));
     T_EQ(n, 4);
     finish(2);
+}
+
+/* A thread that has no context, and ranks whose GPU is not the process's first. */
+static void *read_elsewhere(void *arg) {
+    uint64_t n = 9;
+    char json[8192];
+    cu_context context = NULL;
+    T_OK(symmSignalRead(0, 5, comms[1], &n));
+    T_EQ(n, 3);
+    T_OK(symmStats(comms[1], json, sizeof json, NULL));
+    T_MSG(json, "\"signals_unused\":3}");
+    T_EQ(symm_cu.cuCtxGetCurrent(&context), 0);
+    T_CHECK(!context);
+    return arg;
+}
+static void counts_are_read_by_any_thread(void) {
+    static const int devices[] = {1, 2};
+    pthread_t thread;
+    gk_start(4, 0);
+    gk_open(comms, 2, devices);
+    ctl(1)->signals[0].raised[5] = 3;
+    const uint64_t used = symm_cuda_in_use();
+    T_EQ(pthread_create(&thread, NULL, read_elsewhere, NULL), 0);
+    T_EQ(pthread_join(thread, NULL), 0);
+    T_EQ(symm_cuda_in_use(), used);
+    gk_close(comms, 2);
 }
 
 /* ---- captures -------------------------------------------------------------------------------- */
@@ -335,6 +362,7 @@ static void ranks_of_one_gpu_need_streams_of_their_own(void) {
 T_MAIN(T(a_call_is_one_launch), T(calls_without_data), T(a_list_of_waits),
        T(grids_grow_with_the_bytes), T(buffers_that_the_gpu_cannot_reach),
        T(streams_of_a_communicator_are_ordered), T(counts_are_copied),
-       T(a_graph_keeps_what_its_calls_need), T(a_communicator_that_pins_holds_the_windows),
-       T(without_memory_nothing_is_recorded), T_TIMEOUT(every_call_of_the_driver_refused, 120),
+       T(counts_are_read_by_any_thread), T(a_graph_keeps_what_its_calls_need),
+       T(a_communicator_that_pins_holds_the_windows), T(without_memory_nothing_is_recorded),
+       T_TIMEOUT(every_call_of_the_driver_refused, 120),
        T(ranks_of_one_gpu_need_streams_of_their_own))

@@ -581,7 +581,7 @@ static void a_barrier_orders_what_was_stored_before_it(void) {
     }
 }
 
-T_MAIN(T(every_kernel_in_any_order), T(long_messages_through_staging),
+T_MAIN(T_TIMEOUT(every_kernel_in_any_order, 180), T(long_messages_through_staging),
        T(long_parts_through_staging), T(what_is_staged_is_waited_for),
        T(counts_per_rank_in_any_order), T(counts_per_rank_of_many_ranks),
        T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),

@@ -77,7 +77,9 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
     }
     /* Later kernels see this without asking the host, which takes a millisecond with many warps. A
      * kernel that finds our announcements must not write memory that is the user's again. Written
-     * after the reason; pairs with look_over in open_kernel and elsewhere. */
+     * after the reason; pairs with look_over in open_kernel and elsewhere. The reason comes before,
+     * so that the host of a kernel that has left by `over` finds it. */
+    __threadfence_system();
     for (int p = 0; p < a->nranks; p++) put4(&ctl_of(a, p)->over, 1);
 }
 

@@ -94,6 +94,7 @@ DEV int signals_lack(run &r, signal_wait &w, uint32_t lack, uint64_t has) {
     if (alone || w.polls + 1 >= SPIN_POLLS) {
         const int tells = alone ? __ffs((int)alone) - 1 : first;
         if (lane == tells) note_signal(r.a, w.op, has - w.used);
+        __syncwarp(); /* the first lane may leave: the note comes before the reason */
         if (alone && lane == tells) leave(r.a, 0, symmInvalidUsage, r.a->rank, SYMM_STAGE_SIGNAL);
         if (alone) return r.left = 1;
         w.noted = 1;
@@ -183,6 +184,9 @@ DEV void onesided_run(const symm_gpu_onesided_args &args) {
     if (goes_on && threadIdx.x < 32 && !__any_sync(ONESIDED_LANES, r.left))
         run_signals(r, args, first);
     if (!r.a->gpu.serial) return;
+    /* A signal on another stream may raise behind the done words alone, without the end of this
+     * kernel: what it tells of must be at its target by then. */
+    if (args.bytes) __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0) give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by drain.c */
 }

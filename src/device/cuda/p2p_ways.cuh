@@ -30,13 +30,13 @@
 #include "../common/p2p_ring.h"
 #include "copy.cuh"
 
-#define P2P_HEAD 16u         /* bytes of a head, in the first unit */
+#define P2P_HEAD 16u /* bytes of a head, in the first unit */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 #define P2P_RUN 2u /* what its compiler has registers for */
 #else
 #define P2P_RUN 4u /* units that a warp moves together */
 #endif
-#define P2P_ALL  0xffffffffu /* the lanes of a warp */
+#define P2P_ALL 0xffffffffu /* the lanes of a warp */
 
 enum { /* what a channel does */
        P2P_BEGIN,

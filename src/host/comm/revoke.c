@@ -134,7 +134,7 @@ void symm_comm_adopt_abort(symm_comm *c) {
     const uint64_t word = symm_comm_abort_word(c);
     if (!word || symm_comm_code(c) != symmSuccess) return;
     symmResult_t code = (symmResult_t)(word >> 32);
-    symm_comm_reason(c, code, (int)(uint32_t)word - 1, text, sizeof text - 80);
+    symm_comm_reason(c, code, (int)(uint32_t)word - 1, text, sizeof text - 128);
     if (c->cuda && ctl->left) add_stage(c, ctl->left, text, sizeof text);
     symm_comm_fail(c, code, (int)(uint32_t)word - 1, text);
 }
@@ -197,10 +197,22 @@ static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t ca
         snprintf(text, cap, "%s", calls);
 }
 
-/* GPUs: a call that the rank alone could have ended. Its kernel has written `left` before the abort
- * word by which we know. */
+/* GPUs: whether a kernel of the program found what is wrong, on this rank or on that one. It has
+ * written `left` before the abort word by which we know. */
+static int device_left(const symm_comm *c, int rank) {
+    if (!c->cuda || rank < 0 || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return 0;
+    return (uint32_t)symm_comm_ctl(c, rank)->left == SYMM_STAGE_DEVICE ||
+           (uint32_t)symm_comm_ctl(c, c->rank)->left == SYMM_STAGE_DEVICE;
+}
+
+/* GPUs: a call that the rank alone could have ended, or a wrong kernel of the program's. */
 static void left_alone(const symm_comm *c, int rank, char *text, size_t cap) {
-    if ((uint32_t)symm_comm_ctl(c, rank)->left == SYMM_STAGE_SIGNAL)
+    if (device_left(c, rank))
+        SYMM_SAY(text, cap,
+                 "a kernel of rank %d uses a barrier, signal, packet or peer that its device "
+                 "communicator does not have, or two objects of one barrier",
+                 rank);
+    else if ((uint32_t)symm_comm_ctl(c, rank)->left == SYMM_STAGE_SIGNAL)
         symm_signal_alone(rank, text, cap);
     else
         symm_message_alone(rank, text, cap);
@@ -210,7 +222,12 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
     char who[32] = "a rank", does[200];
     if (rank >= 0) snprintf(who, sizeof who, "rank %d", rank);
     switch (code) {
-    case symmMismatch: mismatch_reason(c, who, text, cap); break;
+    case symmMismatch:
+        if (device_left(c, rank))
+            SYMM_SAY(text, cap, "kernels of the program have another grid on %s", who);
+        else
+            mismatch_reason(c, who, text, cap);
+        break;
     case symmTimeout:
         SYMM_SAY(text, cap,
                  "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
@@ -227,7 +244,8 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
     case symmAborted: SYMM_SAY(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: SYMM_SAY(text, cap, "%s died or left the communicator", who); break;
     case symmInvalidUsage:
-        if (c->cuda && rank >= 0) { /* p2p.cuh and onesided.cuh alone leave with it */
+        if (c->cuda &&
+            rank >= 0) { /* p2p.cuh, onesided.cuh and kernels of the program leave with it */
             left_alone(c, rank, text, cap);
             break;
         }

@@ -110,8 +110,7 @@ symmResult_t symm_launch_onesided_gpu(symm_comm *c, const symm_onesided_call *ca
  * of the program's (cuda_copy.c). What was used up is copied first: it never exceeds what had come
  * then, so the difference is no less than 0. Pairs with wait_signals and reset_signal
  * (onesided.cuh). */
-symmResult_t symm_signals_unused_gpu(const symm_comm *c, int peer, int first, int n,
-                                     uint64_t *count) {
+static symmResult_t unused(const symm_comm *c, int peer, int first, int n, uint64_t *count) {
     uint64_t used[SYMM_SIGNAL_WORDS], raised[SYMM_SIGNAL_WORDS], all = 0;
     const size_t bytes = (unsigned)n * sizeof *used;
     const symm_gpu_ctl *ctl =
@@ -126,4 +125,15 @@ symmResult_t symm_signals_unused_gpu(const symm_comm *c, int peer, int first, in
     }
     *count = all;
     return symmSuccess;
+}
+
+/* The caller may be a thread without a context, or with another GPU's. */
+symmResult_t symm_signals_unused_gpu(const symm_comm *c, int peer, int first, int n,
+                                     uint64_t *count) {
+    symm_cuda_scope scope;
+    *count = 0;
+    SYMM_TRY(symm_gpu_push(c, &scope));
+    const symmResult_t r = unused(c, peer, first, n, count);
+    symm_gpu_pop(c, &scope);
+    return r;
 }

@@ -48,6 +48,11 @@ static symmResult_t check_need(const create_args *a) {
         return SYMM_ERR(symmInvalidArgument,
                         "requirements.size=%zu: start from SYMM_DEV_REQUIREMENTS_INITIALIZER",
                         q->size);
+    if (q->version / 100 != SYMM_VERSION_CODE / 100)
+        return SYMM_ERR(symmInvalidArgument,
+                        "requirements.version=%u: must be of %d.%d, so that kernels and library "
+                        "agree: compile them again",
+                        q->version, SYMM_MAJOR, SYMM_MINOR);
     if (q->barriers < 0 || q->barriers > SYMM_DEV_MAX_BARRIERS)
         return SYMM_ERR(symmInvalidArgument, "requirements.barriers=%d: must be 0 to %d",
                         q->barriers, SYMM_DEV_MAX_BARRIERS);
@@ -191,7 +196,8 @@ static symmResult_t create_job(void *p) {
 symmResult_t symmDevCommCreate(symmComm_t comm, const symmDevRequirements_t *requirements,
                                symmDevComm_t *devComm) {
     create_args a = {.comm = comm, .given = requirements != NULL, .out = devComm};
-    if (requirements) a.need = *requirements;
+    if (requirements) a.need.size = requirements->size;
+    if (a.need.size == sizeof a.need) a.need = *requirements; /* else it may end before */
     return symm_group_run(comm, SYMM_JOB_BLOCKS, create_job, &a, sizeof a);
 }
 
@@ -249,6 +255,12 @@ static symmResult_t check_parts(const symm_win *w, uint64_t in, uint64_t bytes) 
                             "%llu bytes",
                             (unsigned long long)in, (unsigned long long)bytes, r,
                             (unsigned long long)w->size[r]);
+    for (int r = 0; w->heap && r < c->nranks; r++)
+        if (!symm_region_backed(&w->heap->region, r, in, bytes))
+            return SYMM_ERR(symmInvalidArgument,
+                            "mem is %llu bytes into its heap: rank %d has no memory for bytes=%llu "
+                            "there",
+                            (unsigned long long)in, r, (unsigned long long)bytes);
     for (int r = 2; r < c->nranks; r++)
         if (part_at(w, r, in) != base + (uint64_t)r * stride)
             return SYMM_ERR(symmNotSupported,
