@@ -73,6 +73,7 @@ static __device__ float sum_of_cta(float mine) {
     __syncthreads();
     float sum = 0;
     for (int w = 0; w < THREADS / 32; w++) sum += warps[w];
+    __syncthreads(); /* all have read: the next call may write */
     return sum;
 }
 
@@ -123,8 +124,8 @@ static __device__ __forceinline__ void finish(const layer &l, const loaded &in,
 __global__ void __launch_bounds__(THREADS)
     rms_norm(const __grid_constant__ layer l, const uint4 *sums) {
     uint4 v[VECS];
-    symmDevLaunchDependents();
     symmDevWaitForGridBefore();
+    symmDevLaunchDependents();
     const loaded in = load_layer(l);
 #pragma unroll
     for (int k = 0; k < VECS; k++) v[k] = sums[vec_at(k)];
@@ -141,8 +142,8 @@ struct fused { /* of one call */
 template <int RANKS>
 __global__ void __launch_bounds__(THREADS) fused_load(const __grid_constant__ fused a) {
     uint4 v[VECS][RANKS], sums[VECS];
-    symmDevLaunchDependents();
     symmDevWaitForGridBefore();
+    symmDevLaunchDependents();
     symmDevBarrier<symmDevCta> barrier(a.dev, blockIdx.x);
     barrier.arriveRelaxed(); /* x was stored by an earlier kernel */
     const loaded in = load_layer(a.l);
@@ -164,8 +165,8 @@ template <int RANKS>
 __global__ void __launch_bounds__(THREADS) fused_two_shot(const __grid_constant__ fused a) {
     enum { WIDTH = (COLUMNS / 8 + RANKS - 1) / RANKS };
     uint4 sums[VECS];
-    symmDevLaunchDependents();
     symmDevWaitForGridBefore();
+    symmDevLaunchDependents();
     symmDevBarrier<symmDevCta> barrier(a.dev, blockIdx.x);
     barrier.arriveRelaxed();
     const loaded in = load_layer(a.l);
@@ -197,8 +198,8 @@ __global__ void __launch_bounds__(THREADS) fused_packets(const __grid_constant__
     uint4 own[VECS], sums[VECS];
     float sum[VECS][8];
     int over = 0;
-    symmDevLaunchDependents();
     symmDevWaitForGridBefore();
+    symmDevLaunchDependents();
 #pragma unroll
     for (int k = 0; k < VECS; k++) /* under way together with what the session loads */
         own[k] = symm_ptx::load_peer(symmDevLocalPtr(a.x, (uint64_t)vec_at(k) * 16));
@@ -390,6 +391,22 @@ static void load_kernels(int ranks) {
     for (const void *k : kernels) cu(cudaFuncGetAttributes(&unused, k));
 }
 
+/* A CTA that has no place keeps its peers waiting: the whole grid must fit. */
+static void check_places(int ranks) {
+    int device, sms;
+    cu(cudaGetDevice(&device));
+    cu(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+    for (int way = LOAD; way < WAYS; way++) {
+        int ctas;
+        cu(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, (const void *)fused_of(way, ranks),
+                                                         THREADS, 0));
+        if (ctas * sms >= MOST_TOKENS) continue;
+        fprintf(stderr, "%s: %d CTAs must run at once, the GPU has places for %d\n", way_names[way],
+                MOST_TOKENS, ctas * sms);
+        exit(1);
+    }
+}
+
 static void open_buffers(rank_state *s) {
     symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
     symmDevRequirements_t need = SYMM_DEV_REQUIREMENTS_INITIALIZER;
@@ -440,6 +457,7 @@ static int run_rank(int rank, int ranks, const symmUniqueId_t *id) {
     cu(cudaEventCreate(&s.begin));
     cu(cudaEventCreate(&s.end));
     load_kernels(ranks);
+    check_places(ranks);
     ok(symmCommInitRank(&s.comm, ranks, *id, rank));
     open_buffers(&s);
     meet(&s);

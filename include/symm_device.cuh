@@ -117,7 +117,9 @@ SYMM_DEV_SLOW void leave(const symmDevComm_t &dc, uint32_t code, int rank, uint3
         char *theirs = host_word(dc, peer_of(dc, q), dc.abortAt);
         if (!symm_ptx::get8(theirs)) symm_ptx::give8(theirs, word);
     }
-    /* Behind the reason: kernels that run or come later, the library's too, leave at once. */
+    /* Kernels that run or come later, the library's too, leave at once. Who sees `over` finds the
+     * reason: the fence is before these stores. */
+    __threadfence_system();
     for (int p = 0; p < dc.nranks; p++) symm_ptx::put4(over_word(dc, p), 1);
 }
 
@@ -128,13 +130,17 @@ struct waiting { /* one wait of a thread */
 #define SYMM_DEV_LEFT_SEEN 127ull
 #define SYMM_DEV_GAVE_UP   (~0ull)
 
-/* A peer that has left may have written our word before: the word is polled again behind the first
- * look, before it counts as missing. 1: the second one. */
+/* A peer that has left, or all others (peer < 0), may have written our word before: the word is
+ * polled again behind the first look, before it counts as missing. 1: the second one. */
 SYMM_DEV int left_for_good(const symmDevComm_t &dc, int peer, uint64_t &since) {
-    const uint64_t seen = (unsigned)peer + 1;
-    if (peer < 0) return 0;
-    /* pairs with say_left in comm_end.c: what the peer's kernels stored for us is there */
-    if (symm_ptx::take4(host_word(dc, peer, dc.stateAt)) != SYMM_DEV_STATE_LEFT) return 0;
+    const uint64_t seen = peer < 0 ? SYMM_DEV_LEFT_SEEN : (unsigned)peer + 1;
+    const int first = peer < 0 ? 1 : 0, last = peer < 0 ? dc.nranks - 1 : 0;
+    if (last < first) return 0; /* any peer, and there is none */
+    for (int q = first; q <= last; q++) {
+        /* pairs with say_left in comm_end.c: what the peer's kernels stored for us is there */
+        const char *state = host_word(dc, peer < 0 ? peer_of(dc, q) : peer, dc.stateAt);
+        if (symm_ptx::take4(state) != SYMM_DEV_STATE_LEFT) return 0;
+    }
     if ((since & SYMM_DEV_LEFT_SEEN) == seen) return 1;
     since = (since & ~SYMM_DEV_LEFT_SEEN) | seen;
     return 0;
@@ -142,7 +148,7 @@ SYMM_DEV int left_for_good(const symmDevComm_t &dc, int peer, uint64_t &since) {
 
 /* Every SYMM_DEV_POLLS polls: abort word, death, deadline, ranks that are gone. since: 0 at the
  * first call of a wait, then what this returned; SYMM_DEV_GAVE_UP: the reason is written. peer: -1
- * any. */
+ * any: it is gone when all others are. */
 SYMM_DEV_SLOW uint64_t ask_host(const symmDevComm_t &dc, int peer, uint32_t what, uint64_t since) {
     /* pairs with set_abort in revoke.c and with leave */
     uint64_t reason = symm_ptx::take8(host_word(dc, dc.rank, dc.abortAt));
@@ -160,7 +166,7 @@ SYMM_DEV_SLOW uint64_t ask_host(const symmDevComm_t &dc, int peer, uint32_t what
     else if (symm_ptx::take4(host_word(dc, dc.rank, dc.stateAt)) == SYMM_DEV_STATE_LEFT)
         code = symmRemoteError, rank = dc.rank; /* destroyed here, under its kernel */
     else if (waited > SYMM_DEV_LEFT_GRACE_NS && left_for_good(dc, peer, since))
-        code = symmRemoteError;
+        code = symmRemoteError, rank = peer < 0 ? peer_of(dc, 1) : peer;
     if (!code) return since;
     leave(dc, code, rank, what);
     return SYMM_DEV_GAVE_UP;
@@ -207,7 +213,9 @@ template <class Group> SYMM_DEV int symmDevIsOver(const symmDevComm_t &dc, Group
 
 /* ---- programmatic launch --------------------------------------------------------------------- */
 
-/* Lets the next kernel of the stream begin now, as far as its own symmDevWaitForGridBefore.
+/* Lets the next kernel of the stream begin now, as far as its own symmDevWaitForGridBefore. Call it
+ * behind this kernel's own: called first, each kernel that comes lets in one more, and the whole
+ * chain of kernels takes places on the GPU and waits there.
  * Requires: it was launched with cudaLaunchAttributeProgrammaticStreamSerialization, and fits the
  * GPU beside this one; SYMM_CTA_BUDGET and docs/gpu-rules.md if it waits for peers. Before sm_90:
  * nothing. */
@@ -245,9 +253,11 @@ SYMM_DEV char *symmDevMulticastPtr(const symmDevWindow_t &w, uint64_t offset) {
 
 /* A group meets those of its index on all ranks. arrive says that it is here, wait waits until all
  * have said so; work that needs no peer may lie between. Any number of barriers may follow each
- * other, in a kernel, in later ones, in replays: their number is kept in the resource memory.
- * Requires: between arrive and wait there is no other arrive of the index. A kernel that arrives
- * also waits.
+ * other, in a kernel, in later ones, in replays: their number is kept in the resource memory. An
+ * object reads it when it is made and counts on by itself.
+ * Requires: one object of an index at a time, and of one kind of group; else two of them count
+ * alike, and are no barrier (SYMM_DEVICE_DEBUG finds it at arrive: symmInvalidUsage). Between
+ * arrive and wait there is no other arrive of the index. A kernel that arrives also waits.
  *
  * Order: what the group's threads stored before arrive, on any rank, is seen by what they load
  * after wait; what they loaded before arrive is not changed by stores after wait. The relaxed calls
@@ -262,11 +272,14 @@ template <class Group> class symmDevBarrier {
         epoch = symm_ptx::get8(symm_dev::epochs(dc, at));
         bad = group.any(bad); /* and all have read the epoch before leave_barrier writes it */
     }
+    symmDevBarrier(const symmDevBarrier &) = delete;
+    symmDevBarrier &operator=(const symmDevBarrier &) = delete;
     /* 1: an earlier kernel, or one of a peer, has given up, and wait will do so. A kernel that
      * stores into peers' memory before its first wait asks this first. */
     SYMM_DEV_IN int over() const { return bad; }
     SYMM_DEV_IN void arrive() {
         group.sync(); /* the others' stores precede this thread's release */
+        check_epoch();
         if (bad) return;
         for (int q = 1 + (int)group.thread(); q < dc.nranks; q += (int)group.threads())
             symm_ptx::give8(word(symm_dev::peer_of(dc, q), dc.rank), said()); /* pairs with wait */
@@ -289,6 +302,7 @@ template <class Group> class symmDevBarrier {
         return wait();
     }
     SYMM_DEV_IN void arriveRelaxed() {
+        check_epoch();
         if (bad) return;
         for (int q = 1 + (int)group.thread(); q < dc.nranks; q += (int)group.threads())
             symm_ptx::put8(word(symm_dev::peer_of(dc, q), dc.rank), said());
@@ -338,6 +352,14 @@ template <class Group> class symmDevBarrier {
         symm_dev::leave(dc, symmMismatch, peer, symm_dev::BARRIER);
         return 1;
     }
+    /* Debug builds: another object of the index has had a barrier since this one was made. By the
+     * thread that writes the epoch; the others hear of it in wait. */
+    SYMM_DEV_IN void check_epoch() {
+        if (!symm_dev::CHECKED || bad || group.thread()) return;
+        if (symm_ptx::get8(symm_dev::epochs(dc, at)) == epoch) return;
+        symm_dev::leave(dc, symmInvalidUsage, dc.rank, symm_dev::BARRIER);
+        bad = 1;
+    }
     /* The epoch is written before the group meets: its next barrier, by whichever threads, reads
      * it behind that. */
     SYMM_DEV_IN int leave_barrier(int over) {
@@ -379,7 +401,9 @@ SYMM_DEV void symmDevSignalStore(const symmDevComm_t &dc, Group group, int peer,
 }
 /* Waits until a signal of this rank is at least `count`; then what its raisers stored before is
  * seen by the whole group. peer: who raises it: if that rank has left, the wait ends; -1: several
- * may. */
+ * may: it ends when all other ranks have left, and with SYMM_TIMEOUT=0 (the default) does not see
+ * that one of them is missing. Name the peer where there is one. A signal never goes down by
+ * itself: in a replay a captured count is reached at once (symm_device.h says what to do). */
 template <class Group>
 SYMM_DEV int symmDevSignalWait(const symmDevComm_t &dc, Group group, unsigned signal,
                                uint64_t count, int peer = -1) {
@@ -395,7 +419,8 @@ SYMM_DEV int symmDevSignalWait(const symmDevComm_t &dc, Group group, unsigned si
     return group.any(over);
 }
 /* What a signal of this rank says now; what was stored before it was raised to that is seen by this
- * thread. */
+ * thread. Requires: it is not polled in a loop, which would see no abort and have no deadline: use
+ * symmDevSignalWait. */
 SYMM_DEV uint64_t symmDevSignalRead(const symmDevComm_t &dc, unsigned signal) {
     return symm_ptx::take8(symm_dev::signal_word(dc, dc.rank, signal));
 }

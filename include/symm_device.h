@@ -8,14 +8,19 @@
  *     kernel<<<64, 256, 0, stream>>>(dev, win);                // both by value
  *
  * A device communicator is symmetric memory of the library's own, with words that only its kernels
- * use, and the addresses of them. It counts epochs in that memory. So any number of kernels may
- * follow each other, and graphs with them be replayed, without a call of the host in between. One
- * communicator may have several; kernels that may overlap on a rank have one each.
+ * use, and the addresses of them. It counts epochs of barriers and packets in that memory. So any
+ * number of kernels may follow each other, and graphs with them be replayed, without a call of the
+ * host in between. Signals are no epochs: they never go down by themselves, and a count to wait for
+ * that was captured is the same in each replay. A kernel that may be replayed keeps its own count
+ * in memory, or resets the signal and passes a barrier. One communicator may have several device
+ * communicators; kernels that may overlap on a rank have one each.
  *
  * Errors in kernels: every wait of a kernel ends when the communicator is over (abort, revoke, a
- * death, an error of any rank), when a peer has left, and after SYMM_TIMEOUT. It then returns
- * non-zero, the communicator is over on every rank, and calls of the host say why
- * (symmCommGetAsyncError). The kernel ends itself; docs/device-api.md shows how.
+ * death, an error of any rank), when the peer that it waits for has left, and after SYMM_TIMEOUT.
+ * That is 0 by default: for ever. Set it while you develop. A wait for a signal that names no peer
+ * ends when all other ranks have left, not before. A wait that has ended so returns non-zero, the
+ * communicator is over on every rank, and calls of the host say why (symmCommGetAsyncError). The
+ * kernel ends itself; docs/device-api.md shows how.
  *
  * GPUs only: on the host backend symmDevCommCreate returns symmNotSupported. Conventions as in
  * symm.h. */
@@ -82,6 +87,8 @@ typedef struct {
 
 /* Makes a device communicator: registers its memory, cleared, on all ranks or on none. Inside a
  * group it is made at the end of the group.
+ * Requires: no graph with kernels that use it is launched after symmDevCommDestroy or
+ * symmCommDestroy: its addresses are in the graph.
  * Order: collective.
  * Errors, the same on every rank: symmMismatch: the requirements differ (both are shown);
  * symmInvalidArgument: a requirement is out of range on some rank; symmOutOfMemory: they need more
@@ -91,7 +98,8 @@ SYMM_API symmResult_t symmDevCommCreate(symmComm_t comm, const symmDevRequiremen
 /* Ends it here; waits for no peer. Its memory is freed as that of a deregistered window.
  * symmCommDestroy and symmCommAbort end those that are left, and wait before that for all that the
  * GPU's context runs: a kernel may still be reading the abort word.
- * Requires: this rank's kernels that use it have ended. Kernels of peers may still store into it.
+ * Requires: this rank's kernels that use it have ended, and no graph with such kernels is launched
+ * after this, nor after symmCommDestroy. Kernels of peers may still store into it.
  * Order: local.
  * Errors: symmInvalidArgument: it is none of comm's, or ended already. */
 SYMM_API symmResult_t symmDevCommDestroy(symmComm_t comm, const symmDevComm_t *devComm);

@@ -33,6 +33,9 @@ SYMM_DEV symmDevPiece symmDevLinePiece(unsigned lane) {
  * Both arrive without a barrier: the receiver polls the place itself. Places are fixed: packet
  * `item` (below llBytes/8) or block `block` (below lineBytes/480) of a source in the session.
  *
+ * Requires: one object of an index at a time, and of one kind of group: two at once use the same
+ * epoch and the same places.
+ *
  * Sessions alternate between two sets of places. Requires, so that none is written before it was
  * read: in each session the group receives something from every peer to which it sends in the next
  * one, or it passes a symmDevBarrier between the two. A place is used once in a session. end() is
@@ -48,6 +51,8 @@ template <class Group> class symmDevPackets {
         epoch = last == 0xffffffffu ? 2u : last + 1u; /* never 0; the parity goes on */
         bad = group.any(bad); /* and all have read the epoch before end writes it */
     }
+    symmDevPackets(const symmDevPackets &) = delete;
+    symmDevPackets &operator=(const symmDevPackets &) = delete;
     /* By any thread. */
     SYMM_DEV_IN void send(int peer, uint32_t item, uint2 data) const {
         if (bad || symm_dev::out_of_range(dc, item, dc.llBytes / 8, symm_dev::PACKET)) return;

@@ -68,8 +68,8 @@ __device__ void sums(const symmDevComm_t &dc, const symmDevWindow_t &w, uint4 *t
 __global__ void everything(const __grid_constant__ symmDevComm_t dc,
                            const __grid_constant__ symmDevWindow_t w, uint4 *to) {
     uint32_t l[4] = {1, 2, 3, 4};
-    symmDevLaunchDependents();
     symmDevWaitForGridBefore();
+    symmDevLaunchDependents();
     if (uses<symmDevCta>(dc, w, blockIdx.x, l)) return;
     if (uses<symmDevWarp>(dc, w, threadIdx.x / 32, l)) return;
     to[threadIdx.x + 2048] = make_uint4(l[0], l[1], l[2], symmDevMulticastPtr(w, 0) != nullptr);

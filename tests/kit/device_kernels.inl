@@ -84,6 +84,15 @@ KERNEL(apart) {
     done(t);
 }
 
+/* Two objects of one index at once, which is wrong: debug builds find it. */
+KERNEL(twice) {
+    symmDevBarrier<symmDevCta> one(t.dc, 0), two(t.dc, 0);
+    if (one.sync() || two.sync())
+        gave_up(t);
+    else
+        done(t);
+}
+
 /* ---- relaxed barriers: what an earlier kernel has stored at home ----------------------------- */
 
 KERNEL(fill) {
@@ -137,7 +146,18 @@ KERNEL(signals) {
     done(t);
 }
 /* Each thread polls for itself, and meets nobody before it loads. What is stored is published by a
- * store of the signal. */
+ * store of the signal. Programs call symmDevSignalWait: a loop of their own would not end if the
+ * peer did not come. This one ends when a kernel has given up, and after ten seconds. */
+struct one_thread {
+    __device__ int any(int says) const { return says; }
+};
+static __device__ int poll_alone(const emu_dev_args &t, uint64_t count) {
+    const uint64_t since = symm_ptx::clock_ns();
+    while (symmDevSignalRead(t.dc, 0) < count)
+        if (symmDevIsOver(t.dc, one_thread()) || symm_ptx::clock_ns() - since > 10000000000ull)
+            return 1;
+    return 0;
+}
 KERNEL(polls) {
     if (t.absent) return;
     const int next = (t.dc.rank + 1) % t.dc.nranks,
@@ -148,11 +168,11 @@ KERNEL(polls) {
         *(uint4 *)symmDevPeerPtr(t.dc, t.win, next, threadIdx.x * 16) =
             value(round, t.dc.rank, threadIdx.x);
         symmDevSignalStore(t.dc, symmDevCta(), next, 0, (uint64_t)round + 1);
-        while (symmDevSignalRead(t.dc, 0) < (uint64_t)round + 1) continue;
-        if (!same(symm_ptx::load_peer(symmDevLocalPtr(t.win, other * 16)),
-                  value(round, before, other)))
+        const int over = poll_alone(t, (uint64_t)round + 1);
+        if (!over && !same(symm_ptx::load_peer(symmDevLocalPtr(t.win, other * 16)),
+                           value(round, before, other)))
             wrong(t);
-        if (barrier.sync()) {
+        if (symmDevCta().any(over) || barrier.sync()) {
             gave_up(t);
             return;
         }
@@ -303,4 +323,4 @@ KERNEL(sum_bf16) {
     ONE(barriers)                                                                               \
     ONE(apart)                                                                                  \
     ONE(fill) ONE(gather) ONE(signals) ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) \
-        ONE(sum_f32) ONE(sum_f16) ONE(sum_bf16)
+        ONE(sum_f32) ONE(sum_f16) ONE(sum_bf16) ONE(twice)

@@ -449,6 +449,24 @@ static void who_is_gone_is_not_waited_for(void) {
         end();
     }
 }
+/* A wait that names no peer ends when all others have left; until then its deadline alone helps. */
+static void a_signal_of_any_rank_ends_when_all_have_left(void) {
+    for (int i = 0; i < cases(10); i++) {
+        const uint64_t seed = 16000 + first_seed() + (unsigned)i;
+        const int all = i % 2;
+        begin(seed, 3);
+        k.dc[0].timeoutNs = 3000 * EMU_STEP_NS;
+        add((call){"emu_dev_counts", 0, 1, 32, {.rounds = 1}});
+        k.args[1][0].absent = k.args[2][0].absent = 1;
+        k.host[1].state = SYMM_STATE_LEFT;
+        if (all) k.host[2].state = SYMM_STATE_LEFT;
+        run(seed, "any peer");
+        T_EQ(k.host[0].abort,
+             all ? (uint64_t)symmRemoteError << 32 | 2 : (uint64_t)symmTimeout << 32);
+        T_CHECK(k.out[0][0][OUT_GAVE_UP]);
+        end();
+    }
+}
 /* A rank on which a kernel has given up says nothing any more, though its kernels are launched. */
 static void who_has_given_up_does_not_arrive(void) {
     static const char *const kernels[] = {"emu_dev_apart", "emu_dev_gather", "emu_dev_packets",
@@ -522,7 +540,8 @@ static void a_debug_build_finds_what_is_out_of_range(void) {
         uint32_t stage;
     } bad[] = {{"emu_dev_barriers", {.rounds = 1, .index = GROUPS}, 0},
                {"emu_dev_packets", {.rounds = 1, .index = GROUPS, .items = 1}, 2},
-               {"emu_dev_packets", {.rounds = 1, .items = 17}, 2}};
+               {"emu_dev_packets", {.rounds = 1, .items = 17}, 2},
+               {"emu_dev_twice", {.rounds = 1}, 0}}; /* an epoch that is another object's */
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         begin(i + 1, 2);
         add((call){bad[i].kernel, 1, 1, 32, bad[i].what});
@@ -556,7 +575,7 @@ T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps),
        T(signals_in_a_ring), T(signals_that_threads_poll), T(signals_are_counts_and_can_be_reset),
        T_TIMEOUT(copies_of_any_size_and_place, 120), T(sums_over_ranks),
        T_TIMEOUT(an_abort_or_a_death_at_any_step, 120), T(each_wait_has_a_deadline),
-       T(who_is_gone_is_not_waited_for), T(who_has_given_up_does_not_arrive),
-       T(what_a_peer_stored_before_it_left_counts), T(later_kernels_leave_at_once),
-       T(a_debug_build_works_too), T(a_debug_build_finds_what_is_out_of_range),
-       T(a_debug_build_compares_grids))
+       T(who_is_gone_is_not_waited_for), T(a_signal_of_any_rank_ends_when_all_have_left),
+       T(who_has_given_up_does_not_arrive), T(what_a_peer_stored_before_it_left_counts),
+       T(later_kernels_leave_at_once), T(a_debug_build_works_too),
+       T(a_debug_build_finds_what_is_out_of_range), T(a_debug_build_compares_grids))
