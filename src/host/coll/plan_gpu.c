@@ -128,7 +128,7 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
  * There are at most half as many warps as lines (pick_lines, two places). */
 uint64_t symm_plan_gpu_lines_cap(const symm_plan_env *env) {
     const uint64_t lines = env->scratch.gpu.line_slot / LINE_BYTES,
-                   most = SYMM_GPU_MAX_CTAS * SYMM_GPU_QUARTER(SYMM_GPU_THREADS) / 32,
+                   most = (unsigned)env->sms * SYMM_GPU_QUARTER(SYMM_GPU_THREADS) / 32,
                    warps = env->quarter && most < lines / 2 ? most : lines / 2;
     return (lines - warps) * LINE_DATA;
 }
