@@ -1,6 +1,6 @@
 /* symm_onesided.h - one-sided calls: a rank stores into the window of a peer, or loads from it, and
  * the peer makes no call for that. Signals tell a rank that something has come. symm.h includes it.
- * Both backends; on GPUs not measured.
+ * Both backends.
  *
  * A window names the peer's memory: byte `offset` of that rank's part. Any size and alignment; the
  * own buffer may be registered or not. A rank may be its own peer. Calls are given to a stream,
