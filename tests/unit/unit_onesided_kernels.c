@@ -246,6 +246,36 @@ static void all_lanes_see_what_was_put_before_the_signals(void) {
     look_behind_waits(1);
 }
 
+/* A list of more waits than a warp has lanes: each counts as often as it says, and none is passed
+ * over. Rank 1 raises in an order of its own, some by several. */
+static void a_long_list_waits_for_each(void) {
+    for (int i = 0; i < eo_cases(40); i++) {
+        const uint64_t seed = 25000 + eo_first() + (unsigned)i;
+        const int signals = 33 + (int)eo_draw(31); /* at most 63 */
+        eo_begin(seed, 2);
+        symm_gpu_onesided_args *a = eo_next(0);
+        for (int s = 0; s < signals; s++) eo_op(a, SYMM_ONESIDED_WAIT, 1, s, 1 + (unsigned)s % 3);
+        eo_op(a, SYMM_ONESIDED_SIGNAL, 1, 0, 0); /* behind all of them */
+        eo_go(0, 1, 2);
+        const int turn = 2 * (int)eo_draw((uint32_t)signals) + 1;
+        for (int k = 0; k < 3; k++) {
+            a = eo_next(1);
+            for (int j = 0; j < 64; j++) {
+                const int s = (j * turn + k) & 63;
+                if (s < signals && k <= s % 3) eo_op(a, SYMM_ONESIDED_SIGNAL, 0, s, 0);
+            }
+            eo_go(1, 1, 2);
+        }
+        eo_even_out();
+        eo_run(seed);
+        eo_quiet(seed);
+        T_EQ(eo_raised(1, 0, 0), 1);
+        for (int s = 0; s < 64; s++)
+            T_EQ(eo_ctl(0)->onesided.tally[1].used[s], s < signals ? 1 + s % 3 : 0);
+        eo_end();
+    }
+}
+
 /* ---- kernels that leave ---------------------------------------------------------------------- */
 
 static struct {
@@ -437,7 +467,7 @@ T_MAIN(T_TIMEOUT(random_programs_run_and_run_again, 240),
        T_TIMEOUT(a_signal_tells_of_earlier_puts, 120),
        T_TIMEOUT(a_fence_comes_behind_what_was_put, 120),
        T_TIMEOUT(a_lane_sees_what_was_put_before_its_signal, 120),
-       T_TIMEOUT(all_lanes_see_what_was_put_before_the_signals, 120),
+       T_TIMEOUT(all_lanes_see_what_was_put_before_the_signals, 120), T(a_long_list_waits_for_each),
        T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
        T_TIMEOUT(an_aborted_ranks_window_is_left_alone, 120),
        T(nothing_is_raised_behind_a_kernel_that_left), T(a_signal_that_does_not_come),
