@@ -176,8 +176,9 @@ typedef struct {
  * epoch}, so that they need no order. arrive: {epoch} of the source's CTA, released after its
  * stores; posted: {epoch, pieces that it has staged here}, likewise. */
 #define SYMM_GPU_MAX_CTAS 256
-/* Threads of a CTA that move data, at most; one warp more is for signatures. What the lines of four
- * or eight ranks take in registers leaves room for fewer. */
+/* Threads of a CTA that move data, at most; one warp more is for signatures. What lines of eight
+ * ranks, lines of four that are reduced, and staging of both take in registers leaves room for
+ * fewer. */
 #define SYMM_GPU_THREADS     480
 #define SYMM_GPU_THREADS_FEW 352
 /* Those and the last warp fill a multiprocessor's registers. Threads that move data in a CTA of

@@ -19,7 +19,8 @@
  *
  * Where PTX allows more, stores here are early rather than late. What one thread stores by one
  * instruction is seen as a whole, and so is a line that a whole warp stores: the packets and lines
- * of this library rely on that. What one rank sees, all see. An earlier store to the same bytes
+ * of this library rely on that. Likewise what a whole warp loads of a line by one instruction is as
+ * it is at one moment (emu_run.c). What one rank sees, all see. An earlier store to the same bytes
  * goes to memory when these are stored or loaded again. A list holds a few hundred stores.
  *
  * What stores have overwritten is kept for a while, with numbers: a load may be made early and

@@ -5,19 +5,11 @@
 #include "gpu_cases.h"
 #include "gpu_chain.h"
 
-static void meet(void *arg) {
-    gk_meet(arg);
-}
-
-static gc_rank self(gk_job *j, int rank) {
-    return (gc_rank){rank, j->n, j->devices, j->seed, meet, j};
-}
-
 static int forced[symmNumColls]; /* by the environment of the communicator that runs */
 
 static void matrix_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
-    const gc_rank g = self(j, rank);
+    const gc_rank g = gc_thread(j, rank);
     (void)n;
     gc_matrix(&g, j->comms[rank], j->how, j->cases, forced);
 }
@@ -56,7 +48,7 @@ static void ranks_8(void) {
 
 static void bits_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
-    const gc_rank g = self(j, rank);
+    const gc_rank g = gc_thread(j, rank);
     (void)n;
     gc_all_bits(&g, j->comms[rank]);
 }

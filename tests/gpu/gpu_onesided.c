@@ -4,13 +4,6 @@
  * T_SEED repeats a run, GPU_CASES=n shortens it, T_FULL=1 enlarges it. */
 #include "gpu_puts.h"
 
-static void meet(void *arg) {
-    gk_meet(arg);
-}
-static gc_rank self(gk_job *j, int rank) {
-    return (gc_rank){rank, j->n, j->devices, j->seed, meet, j};
-}
-
 static void run(int n, t_rank_fn fn) {
     gk_job j = {.n = n, .devices = gk_begin(), .seed = ck_seed()};
     j.cases = gk_number("GPU_CASES", ck_full() ? 200 : gk_number("GPU_FAKE", 0) ? 8 : 20);
@@ -25,7 +18,7 @@ static void run(int n, t_rank_fn fn) {
 
 static void programs_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
-    const gc_rank g = self(j, rank);
+    const gc_rank g = gc_thread(j, rank);
     (void)n;
     gu_programs(&g, j->comms[rank], j->cases);
 }
@@ -120,7 +113,7 @@ static void close_ring(ring *r) {
 
 static void places_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
-    const gc_rank g = self(j, rank);
+    const gc_rank g = gc_thread(j, rank);
     ring r = open_ring(&g, j->comms[rank]);
     (void)n;
     for (int i = 0; i < 9 * j->cases; i += gk_number("GPU_FAKE", 0) ? 5 : 1) one_place(&r, i);
@@ -142,7 +135,7 @@ enum { REPLAYS = 25, STEP = 70000 };
  * and send back a word that they are done with it. */
 static void replays_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
-    const gc_rank g = self(j, rank);
+    const gc_rank g = gc_thread(j, rank);
     ring r = open_ring(&g, j->comms[rank]);
     symmComm_t comm = r.w.p.comm;
     symmStream_t s = gk_stream(r.s);
@@ -185,7 +178,7 @@ static void captured_and_replayed(void) {
 /* A count is read while a kernel of this rank waits, and the stream does not move. */
 static void counts_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
-    const gc_rank g = self(j, rank);
+    const gc_rank g = gc_thread(j, rank);
     ring r = open_ring(&g, j->comms[rank]);
     (void)n;
     ok_wait(&r.w, r.prev, 1, 1, gk_stream(r.s));
@@ -329,7 +322,7 @@ static void figures_rank(int rank, int n, void *arg) {
     static const uint64_t small[] = {8, 1024, 65536},
                           large[] = {65536, 1 << 20, 4 << 20, 16 << 20, LARGE};
     gk_job *j = arg;
-    const gc_rank g = self(j, rank);
+    const gc_rank g = gc_thread(j, rank);
     figure f = {.j = j, .g = &g};
     (void)n;
     gu_open(&g, &f.w, j->comms[rank], 2ull * LARGE);

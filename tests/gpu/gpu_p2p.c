@@ -4,14 +4,6 @@
  * shortens it, T_FULL=1 enlarges it. */
 #include "gpu_messages.h"
 
-static void meet(void *arg) {
-    gk_meet(arg);
-}
-
-static gc_rank self(gk_job *j, int rank) {
-    return (gc_rank){rank, j->n, j->devices, j->seed, meet, j};
-}
-
 static void run(int n, t_rank_fn fn) {
     gk_job j = {.n = n, .devices = gk_begin(), .seed = ck_seed()};
     j.cases = gk_number("GPU_CASES", ck_full() ? 400 : gk_number("GPU_FAKE", 0) ? 12 : 40);
@@ -26,7 +18,7 @@ static void run(int n, t_rank_fn fn) {
 
 static void schedules_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
-    const gc_rank g = self(j, rank);
+    const gc_rank g = gc_thread(j, rank);
     (void)n;
     gm_schedules(&g, j->comms[rank], j->cases);
 }

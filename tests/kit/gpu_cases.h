@@ -19,6 +19,14 @@ static inline void gc_meet(const gc_rank *g) {
     g->meet(g->arg);
 }
 
+/* A rank that is a thread of a job's. */
+static inline void gc_meet_threads(void *job) {
+    gk_meet(job);
+}
+static inline gc_rank gc_thread(gk_job *j, int rank) {
+    return (gc_rank){rank, j->n, j->devices, j->seed, gc_meet_threads, j};
+}
+
 /* Captured calls are let go by a thread of CUDA's, some time after their graph. */
 static inline void gc_settle(void) {
     const uint64_t since = symm_now_ns();

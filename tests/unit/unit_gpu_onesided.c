@@ -2,31 +2,7 @@
  * for a call, for a long list of waits, in a capture; what a graph holds; how counts are read; and
  * every call of the driver refused. The kernel itself: unit_onesided_kernels. */
 #include "base/fail.h"
-#include "fgpu_kit.h"
-
-static symmComm_t comms[GK_RANKS];
-static char *mem, *all[GK_RANKS];
-static symmWindow_t wins[GK_RANKS];
-
-/* Ranks with a GPU each; all calls are rank 0's, whose kernels are notes. A window of 4 MB. */
-static void start(int n) {
-    gk_start(n, 0);
-    gk_open(comms, n, NULL);
-    for (int r = 0; r < n; r++) all[r] = gk_memory(r, 4 * GK_MB);
-    T_OK(symmGroupStart());
-    for (int r = 0; r < n; r++)
-        T_OK(symmWindowRegister(comms[r], all[r], 4 * GK_MB, &wins[r], SYMM_WIN_DEFAULT));
-    T_OK(symmGroupEnd());
-    mem = all[0];
-    T_OK(symm_cuda_set(0));
-}
-static void free_all(int n) {
-    for (int r = 0; r < n; r++) T_OK(symmMemFree(all[r]));
-}
-static void finish(int n) {
-    gk_close(comms, n);
-    free_all(n);
-}
+#include "fgpu_windows.h"
 
 static symmResult_t put(uint64_t at, uint64_t bytes, symmStream_t s) {
     return symmPut(mem + at, bytes, symmUint8, 1, wins[0], 512, comms[0], s);
