@@ -1,5 +1,5 @@
-/* fgpu_windows.h - ranks on the fake CUDA driver with a window of 4 MB each, for tests of what calls
- * between windows launch. One thread. */
+/* fgpu_windows.h - ranks on the fake CUDA driver with a window of 4 MB each, for tests of what
+ * calls between windows launch. One thread. */
 #ifndef FGPU_WINDOWS_H_
 #define FGPU_WINDOWS_H_
 
