@@ -173,7 +173,7 @@ typedef struct {
     const char *commName; /* copied; shown in the log, in errors and in symmCommDump */
     int32_t peerDeath;    /* SYMM_DEATH_*; ranks may differ */
     /* GPUs: CTAs of this communicator on a GPU at once, 1..256; docs/gpu-rules.md, "Several
-     * communicators". Default: SYMM_CTA_BUDGET, else a quarter of each multiprocessor. */
+     * communicators". Default: SYMM_CTA_BUDGET, else a quarter or two of each multiprocessor. */
     int32_t ctaBudget;
     /* GPUs: 0: no kernel, of ours or the program's, overlaps the end of ours; 1 (default): within
      * ctaBudget. Ranks may differ. */

@@ -175,12 +175,14 @@ typedef struct {
  * All but arrive and posted are indexed by epoch & 1. scalar, src_off, dst_off: {low, epoch, high,
  * epoch}, so that they need no order. arrive: {epoch} of the source's CTA, released after its
  * stores; posted: {epoch, pieces that it has staged here}, likewise. */
-#define SYMM_GPU_MAX_CTAS 256
+#define SYMM_GPU_MAX_CTAS 320
+#define SYMM_GPU_ASK_CTAS 256 /* that a program may ask for */
 /* Threads of a CTA that move data, at most; one warp more is for signatures. What lines of eight
- * ranks, lines of four that are reduced, and staging of both take in registers leaves room for
- * fewer. */
-#define SYMM_GPU_THREADS     480
-#define SYMM_GPU_THREADS_FEW 352
+ * ranks, and staging of four and eight, take in registers leaves room for fewer; lines of four that
+ * cross once, with 80 registers, for more. */
+#define SYMM_GPU_THREADS      480
+#define SYMM_GPU_THREADS_FEW  352
+#define SYMM_GPU_THREADS_FOUR 736
 /* Those and the last warp fill a multiprocessor's registers. Threads that move data in a CTA of
  * which four fit beside each other, whatever they are of: */
 #define SYMM_GPU_QUARTER(threads) (((threads) + 32) / 4 - 32)

@@ -168,7 +168,7 @@ static void show_gpu_plan(symm_plan_env env, int budget) {
     int sms = info_sms();
     env.gpu = 1;
     if (!sms) sms = H200_SMS;
-    symm_plan_budget(&env, sms, budget);
+    symm_plan_budget(&env, sms, budget, 1);
     snprintf(title, sizeof title, "Plan for %d GPUs of %d multiprocessors%s", env.nranks, sms,
              info_sms() ? "" : " (there are none here)");
     show_plan(title, &env);

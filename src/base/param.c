@@ -213,9 +213,16 @@ const char *symm_param_no_multicast(const symm_params *p) {
 }
 
 uint64_t symm_param_hash(const symm_params *p) {
-    uint64_t words[] = {(uint64_t)p->backend, (uint64_t)p->ctas,          (uint64_t)p->threads,
-                        (uint64_t)p->relay,   (uint64_t)p->deterministic, p->scratch,
-                        p->win_stride,        (uint64_t)p->multicast,     (uint64_t)p->cta_budget};
+    uint64_t words[] = {(uint64_t)p->backend,
+                        (uint64_t)p->ctas,
+                        (uint64_t)p->threads,
+                        (uint64_t)p->relay,
+                        (uint64_t)p->deterministic,
+                        p->scratch,
+                        p->win_stride,
+                        (uint64_t)p->multicast,
+                        (uint64_t)p->cta_budget,
+                        (uint64_t)p->side_by_side};
     uint64_t h = hash_bytes(0xcbf29ce484222325ull, words, sizeof words);
     return hash_bytes(h, p->algo, strlen(p->algo));
 }

@@ -67,6 +67,7 @@ static void side_rank(int rank, int n, void *arg) {
 
 static void in_opposite_orders(int comms) {
     static side s;
+    setenv("SYMM_SIDE_BY_SIDE", comms > 3 ? "4" : "3", 1);
     s = (side){.comms = comms};
     unsetenv("SYMM_SCRATCH"); /* grids are smaller where staging is */
     const int devices = gk_begin();
@@ -81,8 +82,12 @@ static void two_in_opposite_orders(void) {
     in_opposite_orders(2);
 }
 
+static void three_in_opposite_orders(void) {
+    in_opposite_orders(3);
+}
+
 static void four_in_opposite_orders(void) {
     in_opposite_orders(4);
 }
 
-T_MAIN(T(two_in_opposite_orders), T(four_in_opposite_orders))
+T_MAIN(T(two_in_opposite_orders), T(three_in_opposite_orders), T(four_in_opposite_orders))

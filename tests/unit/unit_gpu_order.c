@@ -144,7 +144,7 @@ static void calls_that_overlap_keep_to_the_budget(void) {
     const int budget = gk_inside(comms[0])->gpus.budget;
     symmStream_t s = gk_user(gk_stream(0));
     int packed = 0, overlapped = 0, alone = 0;
-    T_EQ(budget, 132);
+    T_EQ(budget, 264);
     for (int i = 0; i < 300; i++) {
         int overlaps;
         const int ctas = one_call(s, p, counts[i % 12], &overlaps);
@@ -157,6 +157,37 @@ static void calls_that_overlap_keep_to_the_budget(void) {
     T_CHECK(overlapped > 50 && alone > 10);
     T_OK(symmMemFree(p));
     gk_close(comms, 2);
+}
+
+static void pair(symmComm_t *comms, int first, int budget) {
+    const int devices[] = {first, first + 1};
+    gk_open(comms, 2, devices);
+    for (int r = 0; r < 2; r++) T_EQ(gk_inside(comms[r])->gpus.budget, budget);
+}
+
+/* Two CTAs on each multiprocessor for the first communicator on a GPU, if it is the first on all
+ * its GPUs; and again when that one has gone. */
+static void the_first_on_a_gpu_has_twice_the_ctas(void) {
+    symmComm_t one[2], two[2], three[2];
+    gk_start(4, 0);
+    pair(one, 0, 264);
+    pair(two, 1, 132); /* GPU 1 is taken; GPU 2 is not kept */
+    pair(three, 2, 264);
+    gk_close(three, 2);
+    gk_close(one, 2);
+    setenv("SYMM_CTA_BUDGET", "20", 1); /* cut: keeps none */
+    pair(one, 2, 20);
+    unsetenv("SYMM_CTA_BUDGET");
+    pair(three, 2, 264);
+    setenv("SYMM_SIDE_BY_SIDE", "4", 1);
+    gk_close(two, 2);
+    pair(two, 0, 132);
+    unsetenv("SYMM_SIDE_BY_SIDE");
+    gk_close(two, 2);
+    pair(two, 0, 264);
+    gk_close(one, 2);
+    gk_close(two, 2);
+    gk_close(three, 2);
 }
 
 typedef struct {
@@ -404,6 +435,7 @@ T_MAIN(T(captured_calls_overlap_within_the_budget), T(registered_inside_a_captur
        T(cut_communicators_launch_without_overlap), T(a_change_of_stream_costs_one_event),
        T(the_last_stream_may_be_gone), T(a_driver_without_waits_for_words),
        T(a_legacy_stream_where_words_cannot_be_waited_for),
-       T(calls_that_overlap_keep_to_the_budget), T(budgets), T(streams_are_in_order),
-       T(default_streams_work), T(per_thread_streams_of_two_threads_are_in_order),
-       T(wrong_streams_are_refused), T(streams_may_go_when_they_are_not_needed))
+       T(calls_that_overlap_keep_to_the_budget), T(the_first_on_a_gpu_has_twice_the_ctas),
+       T(budgets), T(streams_are_in_order), T(default_streams_work),
+       T(per_thread_streams_of_two_threads_are_in_order), T(wrong_streams_are_refused),
+       T(streams_may_go_when_they_are_not_needed))

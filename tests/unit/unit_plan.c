@@ -386,7 +386,9 @@ static void lines_are_sound(const symm_plan_env *env, const symm_call *call,
     if (k->places) T_EQ(p->line_warps, p->threads / 32);
     if (!places) T_EQ(p->line_warps, 0);
     if (!p->line_warps) return;
-    T_CHECKF(p->lines <= env->scratch.gpu.line_slot / (512u * (unsigned)places * warps),
+    /* What crosses once has the places of both phases. */
+    const uint64_t slots = (k->relay ? &symm_kernels[k->relay] : k)->sliced ? 1 : 2;
+    T_CHECKF(p->lines <= slots * (env->scratch.gpu.line_slot / 512u) / ((unsigned)places * warps),
              "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
              k->name, env->nranks, (unsigned long long)p->lines, (unsigned long long)warps, places,
              (unsigned long long)env->scratch.gpu.line_slot);
@@ -395,12 +397,14 @@ static void lines_are_sound(const symm_plan_env *env, const symm_call *call,
 
 static void grid_is_sound(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k,
                           const symm_plan *p) {
-    const int moves = k->places && !k->staged && !(symm_colls[k->coll].flags & SYMM_COLL_REDUCES),
-              few = (k->places || k->staged) && ((env->nranks == 4 && !moves) || env->nranks == 8),
+    const int lines = k->places && !k->staged,
+              few = env->nranks == 4 ? k->staged : (lines || k->staged) && env->nranks == 8,
+              many = env->nranks == 4 && lines && !k->sliced,
               pair = k->cap == SYMM_CAP_LL && env->nranks == 2,
-              whole = pair  ? SYMM_GPU_THREADS_PAIR
-                      : few ? SYMM_GPU_THREADS_FEW
-                            : SYMM_GPU_THREADS,
+              whole = pair   ? SYMM_GPU_THREADS_PAIR
+                      : many ? SYMM_GPU_THREADS_FOUR
+                      : few  ? SYMM_GPU_THREADS_FEW
+                             : SYMM_GPU_THREADS,
               quarter = pair ? SYMM_GPU_QUARTER_PAIR : SYMM_GPU_QUARTER(whole),
               most = env->quarter ? quarter : whole;
     T_CHECK(p->ctas >= 1 && p->ctas <= SYMM_GPU_MAX_CTAS);

@@ -27,10 +27,10 @@ static void large_calls_fill_the_gpu(void) {
                     symm_plan p = symm_plan_make(&env, &call);
                     const int direct =
                         p.kernel == SYMM_KERNEL_AR_DIRECT || p.kernel == SYMM_KERNEL_AG_DIRECT;
-                    const uint64_t room =
-                        direct ? 132
-                               : env.scratch.gpu.line_slot /
-                                     (512u * (unsigned)symm_kernels[p.kernel].places);
+                    const uint64_t room = direct ? 132
+                                                 : (p.kernel == SYMM_KERNEL_AR_2SHOT128 ? 1 : 2) *
+                                                       (env.scratch.gpu.line_slot / 512u) /
+                                                       (unsigned)symm_kernels[p.kernel].places;
                     T_CHECKF(p.ctas == (room < 132 ? (int)room : 132),
                              "%s of %llu MB, %d ranks: %s on %d CTAs",
                              c ? "all_gather" : "all_reduce", (unsigned long long)mb, n,
@@ -96,19 +96,22 @@ static void quarters_relay_less_by_lines(void) {
 /* What is left of a GPU for others, by what the program has asked for. */
 static void budgets(void) {
     static const struct {
-        int ranks, ctas, threads, min, max, asked, sms, quarter;
-    } of[] = {{2, 0, 0, 0, 0, 0, 132, 1},   {72, 0, 0, 0, 0, 0, 132, 1},
-              {1, 0, 0, 0, 0, 0, 132, 0},   {2, 0, 96, 0, 0, 0, 132, 1},
-              {2, 0, 128, 0, 0, 0, 33, 0},  {2, 0, 0, 0, 0, 256, 132, 0},
-              {2, 0, 0, 0, 0, 20, 20, 0},   {2, 64, 0, 0, 0, 20, 64, 0},
-              {2, 0, 0, 0, 100, 0, 100, 0}, {2, 0, 0, 50, 0, 20, 50, 0}};
+        int ranks, ctas, threads, min, max, asked, sms, quarter, first;
+    } of[] = {{2, 0, 0, 0, 0, 0, 132, 1, 0},   {72, 0, 0, 0, 0, 0, 132, 1, 0},
+              {1, 0, 0, 0, 0, 0, 132, 0, 0},   {2, 0, 96, 0, 0, 0, 132, 1, 0},
+              {2, 0, 128, 0, 0, 0, 33, 0, 0},  {2, 0, 0, 0, 0, 256, 132, 0, 0},
+              {2, 0, 0, 0, 0, 20, 20, 0, 0},   {2, 64, 0, 0, 0, 20, 64, 0, 0},
+              {2, 0, 0, 0, 100, 0, 100, 0, 0}, {2, 0, 0, 50, 0, 20, 50, 0, 0},
+              {2, 0, 0, 0, 0, 0, 264, 1, 1},   {1, 0, 0, 0, 0, 0, 132, 0, 1},
+              {2, 0, 128, 0, 0, 0, 33, 0, 1},  {2, 0, 0, 0, 0, 20, 20, 0, 1},
+              {2, 0, 0, 0, 100, 0, 100, 0, 1}};
     for (unsigned i = 0; i < sizeof of / sizeof of[0]; i++) {
         symm_plan_env env = {.nranks = of[i].ranks,
                              .ctas = of[i].ctas,
                              .threads = of[i].threads,
                              .min_ctas = of[i].min,
                              .max_ctas = of[i].max};
-        symm_plan_budget(&env, 132, of[i].asked);
+        symm_plan_budget(&env, 132, of[i].asked, of[i].first);
         T_CHECKF(env.sms == of[i].sms && env.quarter == of[i].quarter, "case %u: %d, %d", i,
                  env.sms, env.quarter);
     }

@@ -296,6 +296,17 @@ DEV int ll_is(uint4 v, uint32_t flag) {
     return v.y == flag && v.w == flag;
 }
 
+/* The same value, of which the compiler knows nothing: what is calculated from it is not kept in
+ * registers from one turn of a loop to the next. */
+DEV int anew(int v) {
+    asm volatile("" : "+r"(v));
+    return v;
+}
+DEV uint64_t anew(uint64_t v) {
+    asm volatile("" : "+l"(v));
+    return v;
+}
+
 /* ---- LL128: 120 bytes of data and 8 of flag in each line of 128, by 8 lanes at once ---------- */
 
 /* A warp moves 4 lines, 480 bytes of data. Lanes 7, 15, 23 and 31 hold the flag in their upper
@@ -321,7 +332,7 @@ DEV uint64_t line_flag(const run &r, uint32_t use) {
 }
 DEV char *line_slot(const run &r, int rank, int phase, int source) {
     const symm_scratch *s = &r.a->scratch;
-    uint64_t i = ((r.epoch & 1u) * 2u + (unsigned)phase) * (uint64_t)r.a->nranks + (unsigned)source;
+    uint64_t i = ((r.epoch & 1u) * (uint64_t)r.a->nranks + (unsigned)source) * 2u + (unsigned)phase;
     return flat(r.a, rank, s->gpu.line_off + i * s->gpu.line_slot);
 }
 /* This lane's 16 bytes of a line: data, or half data and half flag. */

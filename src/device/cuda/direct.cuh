@@ -16,7 +16,7 @@
 #ifndef SYMM_CUDA_DIRECT_CUH_
 #define SYMM_CUDA_DIRECT_CUH_
 
-#include "lines.cuh"
+#include "two_shots.cuh"
 
 /* Measured on two and four H200; docs/performance.md. */
 #define AG_WARPS 4u

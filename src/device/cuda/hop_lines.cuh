@@ -88,22 +88,6 @@ template <int S, int N> DEV void hop_item_send(run &r, const warp_work &w, uint3
         hop_parts_send<S, N>(r, w, k, lines, count);
 }
 
-/* Line j of the parts of ranks [from, from + G), together. 1: leave. */
-template <int S, int G>
-DEV int hop_lines_copy(run &r, const warp_work &w, uint32_t k, unsigned j, int from) {
-    const symm_args *a = r.a;
-    uint4 v[G];
-    if (line_gather(r, w, k, j, 0, from, v)) return 1;
-#pragma unroll
-    for (int i = 0; i < G; i++) {
-        char *to = (char *)a->dst + part_from<S>(a, from + i);
-        uint32_t x[4];
-        if (from + i == a->rank) continue;
-        to_words(x, v[i]);
-        store_line(to, x, data_at(w, k, j), part_bytes(a), w.mine, alignment(to));
-    }
-    return 0;
-}
 /* Item k of every giver, copied out, giver after giver. 1: leave. */
 template <int S, int N>
 DEV int hop_givers_copy(run &r, const warp_work &w, uint32_t k, unsigned lines) {
@@ -117,23 +101,21 @@ DEV int hop_givers_copy(run &r, const warp_work &w, uint32_t k, unsigned lines) 
     }
     return 0;
 }
-/* The same, line after line, several givers' together. */
+/* The same, several givers' together. */
 template <int S, int N>
 DEV int hop_gather_copy(run &r, const warp_work &w, uint32_t k, unsigned lines) {
-    constexpr int group = line_group<N>();
-#pragma unroll 1
-    for (unsigned j = 0; j < lines; j++)
-#pragma unroll 1
-        for (int from = 0; from < N; from += group)
-            if (hop_lines_copy<S, group>(r, w, k, j, from)) return 1;
-    return 0;
+    const symm_args *a = r.a;
+    const auto part = [a](int p) {
+        return line_target{(char *)a->dst + part_from<S>(a, p), part_bytes(a)};
+    };
+    return item_copy<N>(r, w, k, lines, 0, part);
 }
 /* Item k of all givers. In place is safe: the lanes that store a line of the result are those that
  * have loaded what was there. 1: leave. */
 template <int S, int T, int N, int OP>
 DEV int hop_item_take(run &r, const warp_work &w, uint32_t k, const line_buffers &b) {
     const unsigned lines = lines_of(w, k, b.bytes);
-    return S & REDUCES                ? item_reduce<T, N, OP>(r, w, k, b)
+    return S & REDUCES                ? item_reduce<T, N, OP>(r, w, k, lines, b)
            : N <= 2 || S & ROOT_GIVES ? hop_givers_copy<S, N>(r, w, k, lines)
                                       : hop_gather_copy<S, N>(r, w, k, lines);
 }
@@ -145,17 +127,19 @@ template <int S, int T, int N, int OP> DEV void hop_lines(run &r) {
     char *own = own_target<S>(a);
     const line_buffers b = buffers_of(own_source<S>(a), (char *)a->dst, part_bytes(a));
     if (S & REDUCES && OP == ANY_OP && taking && warp_scalars_wait(r)) return;
-    hop_item_send<S, N>(r, w, 0);
-    for (uint32_t k = 0; data_at(w, k, 0) < part_bytes(a); k++) {
-        if (!ROOTED(S)) hop_item_send<S, N>(r, w, k + 1);
+    const auto send = [&](uint32_t k) { hop_item_send<S, N>(r, w, k); };
+    const auto take = [&](uint32_t k) {
         if (own) item_own(own_source<S>(a), own, w, k, part_bytes(a)); /* while the links work */
-        if (taking && hop_item_take<S, T, N, OP>(r, w, k, b)) return;
-        if (ROOTED(S)) return;
-    }
+        return taking && hop_item_take<S, T, N, OP>(r, w, k, b);
+    };
+    if (!ROOTED(S)) return items_ahead<N>(w, part_bytes(a), send, take);
+    send(0);
+    take(0);
 }
 template <int S, int T, int N> DEV void body_hop_lines(run &r) {
-    if (S & REDUCES && HOT(T) && r.a->op == SYMM_OP_SUM)
-        hop_lines<S, T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r);
+    constexpr int sum = S & REDUCES && sum_apart<T, N>();
+    if (sum && r.a->op == SYMM_OP_SUM)
+        hop_lines<S, T, N, sum ? SYMM_OP_SUM : ANY_OP>(r);
     else
         hop_lines<S, T, N, ANY_OP>(r);
 }

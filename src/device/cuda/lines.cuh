@@ -1,6 +1,6 @@
-/* lines.cuh - middle and large messages in lines of 128 bytes that end in a flag (LL128), one-shot
- * and two-shot. Ranks share only scratch, so buffers may be anywhere. A line's flag pairs
- * line_put with line_wait and line_gather. GPU code: whole data warps run it. */
+/* lines.cuh - middle and large messages in lines of 128 bytes that end in a flag (LL128), in one
+ * shot; two_shots.cuh has two. Ranks share only scratch, so buffers may be anywhere. A line's flag
+ * pairs line_put with line_wait, lines_recv and line_gather. GPU code: whole data warps run it. */
 #ifndef SYMM_CUDA_LINES_CUH_
 #define SYMM_CUDA_LINES_CUH_
 
@@ -81,13 +81,12 @@ DEV void to_words(uint32_t (&w)[4], uint4 v) {
 template <int N>
 DEV void line_send(run &r, const warp_work &w, uint32_t use, unsigned j, int phase,
                    const uint32_t (&v)[4]) {
-    const int n = N ? N : r.a->nranks;
+    const int n = N ? N : r.a->nranks, rank = N == 4 ? anew(r.a->rank) : r.a->rank;
     const uint4 packed = line_pack(v, w.mine.flags, line_flag(r, use));
     const uint64_t at = line_at(w, use, j);
 #pragma unroll
     for (int q = 1; q < n; q++)
-        line_put(line_slot(r, peer_of(r.a->rank, n, q), phase, r.a->rank) + at, packed,
-                 w.mine.flags);
+        line_put(line_slot(r, peer_of(rank, n, q), phase, rank) + at, packed, w.mine.flags);
 }
 DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phase, int p,
                   uint32_t (&v)[4]) {
@@ -103,7 +102,7 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
 /* Lines of one rank that a warp loads, waits for and reduces together: one trip to memory, and one
  * wait, for all of them. */
 #define LINES_AT_ONCE 4
-/* `count` lines of item `use` from line j on: LINES_AT_ONCE of them, or what is left. whole: each
+/* `count` lines of item `use` from line j on: as many as go together, or what is left. whole: each
  * lane has all of its piece of each, or nothing, at multiples of 16 bytes. Then nothing is asked
  * line by line, for behind a branch each load is waited for before the next. */
 struct line_run {
@@ -112,11 +111,12 @@ struct line_run {
     int whole;
     uint64_t at, step; /* of the first line's data, and from one line to the next */
 };
+template <unsigned MOST = LINES_AT_ONCE>
 DEV line_run lines_from(const warp_work &w, uint32_t use, unsigned j, unsigned lines,
                         uint64_t bytes, int align) {
     line_run l;
     l.use = use, l.j = j;
-    l.count = lines - j < LINES_AT_ONCE ? lines - j : LINES_AT_ONCE;
+    l.count = lines - j < MOST ? lines - j : MOST;
     l.at = data_at(w, use, j), l.step = (uint64_t)(unsigned)w.warps * LINE_DATA;
     l.whole =
         align == 16 && (bytes % 16 == 0 || l.at + (l.count - 1) * l.step + LINE_DATA <= bytes);
@@ -127,26 +127,26 @@ DEV line_run whole_or_one(line_run l) {
     if (!l.whole) l.count = 1;
     return l;
 }
-/* Of whole lines those of which this lane has its piece: all, or all but the last. */
-DEV unsigned pieces_in(const line_run &l, uint64_t bytes, const piece &m) {
-    return l.count - (l.at + (l.count - 1) * l.step + (unsigned)m.at >= bytes);
+/* Bytes of whole line i of a run that this lane has, at `at`: its piece, or none. */
+DEV int piece_size(const line_run &l, unsigned i, const char *at, const char *end, const piece &m) {
+    return i >= l.count || at >= end ? 0 : m.flags ? 8 : 16;
 }
 /* Whole lines of a buffer of `bytes`. */
-DEV void load_lines(uint32_t (&v)[LINES_AT_ONCE][4], const char *base, const line_run &l,
-                    uint64_t bytes, const piece &m) {
+template <unsigned MOST>
+DEV void load_lines(uint32_t (&v)[MOST][4], const char *base, const line_run &l, uint64_t bytes,
+                    const piece &m) {
     const char *p = base + l.at + (unsigned)m.at;
-    const unsigned n = pieces_in(l, bytes, m);
 #pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        load_sized(v[i], p + i * l.step, i >= n ? 0 : m.flags ? 8 : 16);
+    for (unsigned i = 0; i < MOST; i++, p += l.step)
+        load_sized(v[i], p, piece_size(l, i, p, base + bytes, m));
 }
-DEV void store_lines(char *base, const uint32_t (&v)[LINES_AT_ONCE][4], const line_run &l,
-                     uint64_t bytes, const piece &m) {
+template <unsigned MOST>
+DEV void store_lines(char *base, const uint32_t (&v)[MOST][4], const line_run &l, uint64_t bytes,
+                     const piece &m) {
     char *p = base + l.at + (unsigned)m.at;
-    const unsigned n = pieces_in(l, bytes, m);
 #pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        store_sized(p + i * l.step, v[i], i >= n ? 0 : m.flags ? 8 : 16);
+    for (unsigned i = 0; i < MOST; i++, p += l.step)
+        store_sized(p, v[i], piece_size(l, i, p, base + bytes, m));
 }
 
 /* The lines from rank p, polled together. All lanes together. 1: leave. */
@@ -208,20 +208,20 @@ DEV int warp_scalars_wait(run &r) {
     return r.left = __any_sync(0xffffffffu, scalars_wait(r));
 }
 
-/* Line j of an item from ranks [from, from + G) at once, polled together; the own one is left
- * alone. 1: leave. */
+/* Line j of an item from ranks [from, from + G), all polled together; the own one is left alone. 1:
+ * leave. */
 template <int G>
 DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int phase, int from,
                     uint4 (&v)[G]) {
-    const char *mine = line_slot(r, r.a->rank, phase, from) + line_at(w, use, j);
-    const uint64_t flag = line_flag(r, use), slot = r.a->scratch.gpu.line_slot;
+    const char *at = line_slot(r, r.a->rank, phase, from) + line_at(w, use, j);
+    const uint64_t flag = line_flag(r, use), slots = 2 * r.a->scratch.gpu.line_slot;
     const int own = r.a->rank - from;
     uint32_t polls = 0;
     uint64_t since = 0;
     int apart;
     for (;;) {
         int missing = -1;
-        apart = lines_look(v, mine, slot, G, own, w.mine.flags);
+        apart = lines_look(v, at, slots, G, own, w.mine.flags);
 #pragma unroll
         for (int i = 0; i < G; i++)
             if (i != own && line_stale(v[i], w.mine.flags, flag)) missing = from + i;
@@ -230,41 +230,40 @@ DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int ph
         missing = __shfl_sync(0xffffffffu, missing, __ffs((int)who) - 1);
         if (warp_poll_again(r, polls, missing, SYMM_STAGE_PACKET, since)) return 1;
     }
-    if (apart) lines_read(v, mine, slot, G, own);
+    if (apart) lines_read(v, at, slots, G, own);
     return 0;
 }
 
-/* Reduces line j of an item: own data and every peer's of phase 0. */
-template <int T, int N, int OP>
-DEV int line_reduce(run &r, const warp_work &w, uint32_t use, unsigned j, const uint32_t (&own)[4],
-                    uint32_t (&out)[4]) {
-    const symm_args *a = r.a;
-    reduction<T, 4, OP> sum;
-    if (N) {
-        uint4 v[N ? N : 1];
-        if (line_gather(r, w, use, j, 0, 0, v)) return 1;
+/* Where lines from a rank go: the first of its `bytes`. */
+struct line_target {
+    char *at;
+    uint64_t bytes;
+};
+/* Item k from all N ranks but the own, several ranks' together, to where `target` says of each. 0
+ * ranks are any number of them. 1: leave. */
+template <int N, class TARGET>
+DEV int item_copy(run &r, const warp_work &w, uint32_t k, unsigned lines, int phase,
+                  TARGET target) {
+    constexpr int group = !N ? 1 : N < 4 ? N : 4;
+    const int n = N ? N : r.a->nranks;
+#pragma unroll 1
+    for (unsigned j = 0; j < lines; j++) {
+#pragma unroll 1
+        for (int from = 0; from < n; from += group) {
+            const int own = r.a->rank;
+            uint4 v[group];
+            if (group == 1 && from == own) continue;
+            if (line_gather(r, w, k, j, phase, from, v)) return 1;
 #pragma unroll
-        for (int p = 0; p < N; p++) {
-            uint32_t x[4];
-            to_words(x, v[p]);
-#pragma unroll
-            for (int i = 0; i < 4; i++) x[i] = p == a->rank ? own[i] : x[i];
-            if (p == 0)
-                sum.first((int)a->op, x, scale_of<T, OP>(r, p));
-            else
-                sum.step((int)a->op, x, scale_of<T, OP>(r, p));
-        }
-    } else {
-        for (int p = 0; p < a->nranks; p++) {
-            uint32_t x[4] = {own[0], own[1], own[2], own[3]};
-            if (p != a->rank && line_recv(r, w, use, j, 0, p, x)) return 1;
-            if (p == 0)
-                sum.first((int)a->op, x, scale_of<T, OP>(r, p));
-            else
-                sum.step((int)a->op, x, scale_of<T, OP>(r, p));
+            for (int i = 0; i < group; i++) {
+                if (from + i == own) continue;
+                const line_target to = target(from + i);
+                uint32_t x[4];
+                to_words(x, v[i]);
+                store_line(to.at, x, data_at(w, k, j), to.bytes, w.mine, alignment(to.at));
+            }
         }
     }
-    sum.last((int)a->op, a->nranks, out);
     return 0;
 }
 
@@ -294,40 +293,106 @@ DEV line_buffers buffers_of(const char *src, char *dst, uint64_t bytes) {
     return {src, dst, bytes, alignment(src), alignment(dst)};
 }
 /* Reduces a run of lines of two ranks: own data and the peer's of phase 0. Own data is loaded with
- * the peer's, not before the wait for it: a load under way would end at the first branch. 1:
- * leave. */
+ * the first look at the peer's: behind the wait it would be another trip to memory. 1: leave. */
 template <int T, int OP>
 DEV int run_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
     uint32_t own[LINES_AT_ONCE][4] = {};
     uint4 v[LINES_AT_ONCE] = {};
-    if (lines_recv(r, w, l, 0, 1 - r.a->rank, v)) return 1;
     load_lines(own, b.src, l, b.bytes, w.mine);
+    if (lines_recv(r, w, l, 0, 1 - r.a->rank, v)) return 1;
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
         if (i < l.count) pair_reduce<T, OP>(r, own[i], v[i]);
     store_lines(b.dst, own, l, b.bytes, w.mine);
     return 0;
 }
-/* The same of a line of any number of ranks. */
+/* The reduction of a line: own data `own`, which becomes the result, and every peer's. */
 template <int T, int N, int OP>
+DEV void ranks_reduce(const run &r, uint32_t (&own)[4], const uint4 (&v)[N]) {
+    const symm_args *a = r.a;
+    reduction<T, 4, OP> sum;
+#pragma unroll
+    for (int p = 0; p < N; p++) {
+        uint32_t x[4];
+        to_words(x, v[p]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[i] = p == a->rank ? own[i] : x[i];
+        if (p == 0)
+            sum.first((int)a->op, x, scale_of<T, OP>(r, p));
+        else
+            sum.step((int)a->op, x, scale_of<T, OP>(r, p));
+    }
+    sum.last((int)a->op, a->nranks, own);
+}
+/* Whether the sum has a way of its own through a kernel. Beside the other it takes some 20
+ * registers; four ranks have more warps instead, and part where they reduce. */
+template <int T, int N> constexpr DEV int sum_apart(void) {
+    return HOT(T) && N != 4;
+}
+/* The same of four ranks. Not inlined but for the sum: what is not fetched cannot be late. */
+template <int T>
+static __device__ __noinline__ uint4 four_any(const symm_args *a, uint32_t epoch, uint4 own,
+                                              uint4 v0, uint4 v1, uint4 v2, uint4 v3) {
+    const uint4 v[4] = {v0, v1, v2, v3};
+    run r = {};
+    uint32_t x[4];
+    r.a = a, r.epoch = epoch;
+    to_words(x, own);
+    ranks_reduce<T, 4, ANY_OP>(r, x, v);
+    return make_uint4(x[0], x[1], x[2], x[3]);
+}
+template <int T, int N>
+DEV void four_reduce(const run &r, uint32_t (&own)[4], const uint4 (&v)[N]) {
+    if (HOT(T) && r.a->op == SYMM_OP_SUM)
+        ranks_reduce<T, N, SYMM_OP_SUM>(r, own, v);
+    else
+        to_words(own, four_any<T>(r.a, r.epoch, make_uint4(own[0], own[1], own[2], own[3]), v[0],
+                                  v[1 % N], v[2 % N], v[3 % N]));
+}
+/* The same of any number of ranks, whose lines are waited for one by one. 1: leave. */
+template <int T, int OP>
+DEV int each_reduce(run &r, const warp_work &w, const line_run &l, uint32_t (&own)[4]) {
+    const symm_args *a = r.a;
+    reduction<T, 4, OP> sum;
+    for (int p = 0; p < a->nranks; p++) {
+        uint32_t x[4] = {own[0], own[1], own[2], own[3]};
+        if (p != a->rank && line_recv(r, w, l.use, l.j, 0, p, x)) return 1;
+        if (p == 0)
+            sum.first((int)a->op, x, scale_of<T, OP>(r, p));
+        else
+            sum.step((int)a->op, x, scale_of<T, OP>(r, p));
+    }
+    sum.last((int)a->op, a->nranks, own);
+    return 0;
+}
+/* Reduces one line, of phase 0, of any number of ranks; own data as in run_reduce. SENDS: the result
+ * goes to every peer as well, phase 1. 1: leave. */
+template <int T, int N, int OP, int SENDS>
 DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
-    uint32_t own[4], sum[4];
+    uint32_t own[4];
+    uint4 v[N ? N : 1];
     load_line(own, b.src, l.at, b.bytes, w.mine, b.in);
-    if (line_reduce<T, N, OP>(r, w, l.use, l.j, own, sum)) return 1;
-    store_line(b.dst, sum, l.at, b.bytes, w.mine, b.out);
+    if (N ? line_gather(r, w, l.use, l.j, 0, 0, v) : each_reduce<T, OP>(r, w, l, own)) return 1;
+    if (N == 4 && OP == ANY_OP)
+        four_reduce<T>(r, own, v);
+    else if (N)
+        ranks_reduce<T, N ? N : 1, OP>(r, own, v);
+    if (SENDS) line_send<N>(r, w, l.use, l.j, 1, own);
+    store_line(b.dst, own, l.at, b.bytes, w.mine, b.out);
     return 0;
 }
 /* All lines of item k. Lines of more ranks than two are together themselves, one of each. Small
- * elements have no registers for it, those of 2 bytes where any reduction is compiled in. */
-template <int T, int N, int OP>
-DEV int item_reduce(run &r, const warp_work &w, uint32_t k, const line_buffers &b) {
-    constexpr int runs = N == 2 && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
-    const unsigned lines = lines_of(w, k, b.bytes);
+ * elements have no registers for more, those of 2 bytes where any reduction is compiled in; nor
+ * have two ranks that send the result on. */
+template <int T, int N, int OP, int SENDS = 0>
+DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, const line_buffers &b) {
+    constexpr int runs = N == 2 && !SENDS && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
         const int align = runs && b.in == b.out ? b.in : 0;
         const line_run l = whole_or_one(lines_from(w, k, j, lines, b.bytes, align));
-        if (runs && l.whole ? run_reduce<T, OP>(r, w, l, b) : one_reduce<T, N, OP>(r, w, l, b))
+        if (runs && l.whole ? run_reduce<T, OP>(r, w, l, b)
+                            : one_reduce<T, N, OP, SENDS>(r, w, l, b))
             return 1;
         j += l.count;
     }
@@ -353,6 +418,27 @@ DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int i
     }
 }
 
+/* Items of a message whose warps' shares end at `bytes`: each is sent one item ahead of being
+ * taken. take: 1: leave. Four ranks send the first item where they send the others: that takes fewer
+ * registers, and what is not fetched cannot be late. Two, whose lines go four together, lose by
+ * it. */
+template <int N, class SEND, class TAKE>
+DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take) {
+    if (N == 4) {
+#pragma unroll 1
+        for (uint32_t next = 0; !next || data_at(w, next - 1, 0) < bytes; next++) {
+            send(next);
+            if (next && take(next - 1)) return;
+        }
+        return;
+    }
+    send(0);
+    for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
+        send(k + 1);
+        if (take(k)) return;
+    }
+}
+
 /* One-shot push of lines, one item ahead. Item k+1 takes the place of item k-3. By then this warp
  * has read item k-1 of the same warp of every peer, and the peer sent that after it had read our
  * item k-3. In place: the thread that overwrites an element is the last that reads it. */
@@ -364,167 +450,16 @@ template <int T, int N, int OP> DEV void ar_push(run &r) {
     const line_buffers b = buffers_of((const char *)a->src, (char *)a->dst, bytes);
     const int in = alignment(a->src);
     if (OP == ANY_OP && warp_scalars_wait(r)) return;
-    item_send<N>(r, w, 0, bytes, in);
-    for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
-        item_send<N>(r, w, k + 1, bytes, in);
-        if (item_reduce<T, N, OP>(r, w, k, b)) return;
-    }
+    items_ahead<N>(
+        w, bytes, [&](uint32_t k) { item_send<N>(r, w, k, bytes, in); },
+        [&](uint32_t k) { return item_reduce<T, N, OP>(r, w, k, lines_of(w, k, bytes), b); });
 }
 template <int T, int N> DEV void body_ar_push(run &r) {
-    if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        ar_push<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r);
+    constexpr int sum = sum_apart<T, N>();
+    if (sum && r.a->op == SYMM_OP_SUM)
+        ar_push<T, N, sum ? SYMM_OP_SUM : ANY_OP>(r);
     else
         ar_push<T, N, ANY_OP>(r);
-}
-
-/* Slice p of the message: [at, end). All but the last are equally long, in whole 16 bytes. */
-struct slice {
-    uint64_t at, end;
-};
-DEV uint64_t slice_bytes(uint64_t bytes, int n) {
-    return ((bytes + (unsigned)n - 1) / (unsigned)n + 15) & ~15ull;
-}
-DEV slice slice_of(uint64_t bytes, uint64_t each, int p) {
-    slice s = {each * (unsigned)p, each * (unsigned)(p + 1)};
-    if (s.at > bytes) s.at = bytes;
-    if (s.end > bytes) s.end = bytes;
-    return s;
-}
-
-/* Item k of every peer's slice to that peer. */
-template <int N>
-DEV void slices_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint64_t each,
-                     int in) {
-    const symm_args *a = r.a;
-    const int n = N ? N : a->nranks;
-    const unsigned lines = lines_of(w, k, each);
-    const uint64_t flag = line_flag(r, k);
-#pragma unroll(N == 2 ? 4 : 1)
-    for (unsigned j = 0; j < lines; j++) {
-#pragma unroll(N == 8 ? 4 : 3)
-        for (int q = 1; q < n; q++) {
-            const int p = peer_of(a->rank, n, q);
-            const slice s = slice_of(bytes, each, p);
-            uint32_t v[4];
-            load_line(v, (const char *)a->src, s.at + data_at(w, k, j), s.end, w.mine, in);
-            line_put(line_slot(r, p, 0, a->rank) + line_at(w, k, j),
-                     line_pack(v, w.mine.flags, flag), w.mine.flags);
-        }
-    }
-}
-
-template <int T, int N, int OP>
-DEV int slice_reduce(run &r, const warp_work &w, uint32_t k, const slice &s, uint64_t each, int in,
-                     int out) {
-    const symm_args *a = r.a;
-    const unsigned lines = lines_of(w, k, each);
-#pragma unroll 1
-    for (unsigned j = 0; j < lines; j++) {
-        const uint64_t at = s.at + data_at(w, k, j);
-        uint32_t own[4], sum[4];
-        load_line(own, (const char *)a->src, at, s.end, w.mine, in);
-        if (line_reduce<T, N, OP>(r, w, k, j, own, sum)) return 1;
-        line_send<N>(r, w, k, j, 1, sum);
-        store_line((char *)a->dst, sum, at, s.end, w.mine, out);
-    }
-    return 0;
-}
-
-/* Line j of the slices of ranks [from, from + G). 1: leave. */
-template <int G>
-DEV int slices_line(run &r, const warp_work &w, uint32_t k, unsigned j, int from, uint64_t bytes,
-                    uint64_t each, int out) {
-    uint4 v[G];
-    if (line_gather(r, w, k, j, 1, from, v)) return 1;
-#pragma unroll
-    for (int i = 0; i < G; i++) {
-        if (from + i == r.a->rank) continue;
-        const slice s = slice_of(bytes, each, from + i);
-        uint32_t x[4];
-        to_words(x, v[i]);
-        store_line((char *)r.a->dst, x, s.at + data_at(w, k, j), s.end, w.mine, out);
-    }
-    return 0;
-}
-
-/* Ranks whose lines are waited for together: as many as the registers hold beside the rest. */
-template <int N> constexpr DEV int line_group(void) {
-    return !N ? 1 : N < 4 ? N : 4;
-}
-
-template <int N>
-DEV int slices_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint64_t each,
-                    int out) {
-    constexpr int group = line_group<N>();
-    const int n = N ? N : r.a->nranks;
-    const unsigned lines = lines_of(w, k, each);
-#pragma unroll 1
-    for (unsigned j = 0; j < lines; j++)
-#pragma unroll 1
-        for (int from = 0; from < n; from += group)
-            if ((group > 1 || from != r.a->rank) &&
-                slices_line<group>(r, w, k, j, from, bytes, each, out))
-                return 1;
-    return 0;
-}
-
-/* Two-shot push: each slice's lines to its owner, the owner reduces and sends the result to
- * everybody; 2(n-1)/n of the bytes cross a link. An item's first half is sent one item ahead, so
- * that the link works while the warp waits.
- *   Phase 0: item k+2 takes the place of item k. It is sent after this warp has taken item k of
- *     every peer. The peer sent that after it had read what we sent it of item k.
- *   Phase 1: item k+2 takes the place of item k. It is sent after this warp has read phase 0 of
- *     item k+2 from every peer. The peer sent that after it had taken our item k.
- * In place is safe: a warp reads and writes the same places of all slices, and it reads all that it
- * sends of an item before it writes any of it. */
-#define SHOT_PLACES 2u
-template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
-    const symm_args *a = r.a;
-    const int n = N ? N : a->nranks;
-    const uint64_t bytes = a->count * a->esize, each = slice_bytes(bytes, n);
-    const warp_work w = warp_of(a, SHOT_PLACES);
-    const int in = alignment(a->src), out = alignment(a->dst);
-    const slice mine = slice_of(bytes, each, a->rank);
-    if (OP == ANY_OP && warp_scalars_wait(r)) return;
-    slices_send<N>(r, w, 0, bytes, each, in);
-    for (uint32_t k = 0; data_at(w, k, 0) < each; k++) {
-        slices_send<N>(r, w, k + 1, bytes, each, in);
-        if (slice_reduce<T, N, OP>(r, w, k, mine, each, in, out)) return;
-        if (slices_take<N>(r, w, k, bytes, each, out)) return;
-    }
-}
-template <int T, int N> DEV void body_ar_twoshot(run &r) {
-    if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        ar_twoshot<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r);
-    else
-        ar_twoshot<T, N, ANY_OP>(r);
-}
-
-/* Line j of the parts of ranks [from, from + G). 1: leave. */
-template <int G>
-DEV int parts_line(run &r, const warp_work &w, uint32_t k, unsigned j, int from, uint64_t bytes) {
-    uint4 v[G];
-    if (line_gather(r, w, k, j, 0, from, v)) return 1;
-#pragma unroll
-    for (int i = 0; i < G; i++) {
-        if (from + i == r.a->rank) continue;
-        char *to = (char *)r.a->dst + (uint64_t)(from + i) * bytes;
-        uint32_t x[4];
-        to_words(x, v[i]);
-        store_line(to, x, data_at(w, k, j), bytes, w.mine, alignment(to));
-    }
-    return 0;
-}
-/* The peers' lines of item k, several peers' together. 1: leave. */
-template <int N>
-DEV int parts_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, unsigned lines) {
-    constexpr int group = line_group<N>();
-#pragma unroll 1
-    for (unsigned j = 0; j < lines; j++)
-#pragma unroll 1
-        for (int from = 0; from < N; from += group)
-            if (parts_line<group>(r, w, k, j, from, bytes)) return 1;
-    return 0;
 }
 
 /* Bytes from an address to the next multiple of 16, as far as there are so many. */
@@ -572,19 +507,22 @@ template <int N> DEV void body_ag_push(run &r) {
     const warp_work w = warp_of(a, PUSH_PLACES);
     char *own = (char *)a->dst + (uint64_t)a->rank * bytes;
     const int in = alignment(a->src);
-    item_send<N>(r, w, 0, bytes, in);
-    for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
-        item_send<N>(r, w, k + 1, bytes, in);
+    const auto part = [a, bytes](int p) {
+        return line_target{(char *)a->dst + (uint64_t)(unsigned)p * bytes, bytes};
+    };
+    const auto take = [&](uint32_t k) {
         const unsigned lines = lines_of(w, k, bytes);
         if (own != a->src) item_own((const char *)a->src, own, w, k, bytes);
-        if (N > 2 && parts_take<N>(r, w, k, bytes, lines)) return;
+        if (N > 2) return item_copy<N>(r, w, k, lines, 0, part);
 #pragma unroll 1
-        for (int q = 1; q < (N > 2 ? 1 : n); q++) {
+        for (int q = 1; q < n; q++) {
             const int p = peer_of(a->rank, n, q);
-            if (lines_take(r, w, k, lines, 0, p, (char *)a->dst + (uint64_t)p * bytes, bytes))
-                return;
+            if (lines_take(r, w, k, lines, 0, p, part(p).at, bytes)) return 1;
         }
-    }
+        return 0;
+    };
+    items_ahead<N>(
+        w, bytes, [&](uint32_t k) { item_send<N>(r, w, k, bytes, in); }, take);
 }
 
 #endif

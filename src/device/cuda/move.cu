@@ -69,9 +69,8 @@
     }
 
 /* What plan_gpu.c keeps to. */
-#define THREADS(N) ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
-/* Lines of four that are not reduced have the registers. */
-#define LINE_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS : THREADS(N))
+#define THREADS(N)      ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
+#define LINE_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS_FOUR : THREADS(N))
 #define RANKS(N)                                                          \
     KERNEL_LL(all_gather_ll, N, body_ag_ll<N>)                            \
     KERNEL(all_gather_push_ll128, n##N, LINE_THREADS(N), body_ag_push<N>) \

@@ -63,16 +63,19 @@
 /* Nor do four ranks' rows of such elements, two at once, beside what two hops need. */
 #define TWO_HOPS(N) (elem<SYMM_T>::BYTES == 1 && (N) == 4 ? 0 : LINES(N))
 #define THREADS(N)  ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
-#define RANKS(N)                                                                        \
-    KERNEL_LL(all_reduce_ll, N, body_ar_ll<SYMM_T, N>)                                  \
-    KERNEL(all_reduce_push_ll128, n##N, THREADS(N), body_ar_push<SYMM_T, LINES(N)>)     \
-    KERNEL(all_reduce_2shot_ll128, n##N, THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>) \
+/* Lines: what crosses once, and in two shots. */
+#define LINE_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS_FOUR : THREADS(N))
+#define SHOT_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS : THREADS(N))
+#define RANKS(N)                                                                             \
+    KERNEL_LL(all_reduce_ll, N, body_ar_ll<SYMM_T, N>)                                       \
+    KERNEL(all_reduce_push_ll128, n##N, LINE_THREADS(N), body_ar_push<SYMM_T, LINES(N)>)     \
+    KERNEL(all_reduce_2shot_ll128, n##N, SHOT_THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>) \
     KERNEL_POSTS(all_reduce_direct, n##N, THREADS(N), body_ar_direct<SYMM_T, LINES(N)>)
 #define FIRST_PARTS(S, N) load_first_parts<S, N>
 /* Shapes whose data crosses once (shape.cuh). */
 #define HOPS(row, S, N)                                                             \
     KERNEL_FIRST(row##_ll, n##N, N, (FIRST_PARTS(S, N)), body_hop_ll<S, SYMM_T, N>) \
-    KERNEL(row##_push_ll128, n##N, THREADS(N), body_hop_lines<S, SYMM_T, LINES(N)>)
+    KERNEL(row##_push_ll128, n##N, LINE_THREADS(N), body_hop_lines<S, SYMM_T, LINES(N)>)
 #define SHAPES(N)                                                   \
     HOPS(reduce_scatter, REDUCE_SCATTER, N)                         \
     HOPS(reduce, REDUCE, N)                                         \

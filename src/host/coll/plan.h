@@ -75,8 +75,9 @@ uint64_t symm_plan_p2p_ring(uint64_t bytes, int nranks);
 /* The GPU's part of the planner (plan_gpu.c): its table, its division of scratch, its grid. kernel
  * < 0: the table's choice. */
 /* What a communicator may have of a GPU with room for so many CTAs of any size: env->sms and
- * quarter. asked: SYMM_CTA_BUDGET; 0: the default. */
-void symm_plan_budget(symm_plan_env *env, int room, int asked);
+ * quarter. asked: SYMM_CTA_BUDGET; 0: the default. first: 1 if no other communicator of the process
+ * has two CTAs on each multiprocessor. */
+void symm_plan_budget(symm_plan_env *env, int room, int asked, int first);
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel);
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks);
 /* Bytes of a message of which no place of lines is used twice (SYMM_CAP_LINES). */

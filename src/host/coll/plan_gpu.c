@@ -8,7 +8,8 @@
 #define LINE_DATA    480u /* of a warp's four lines: cuda/dev.cuh */
 #define LINE_BYTES   512u
 #define STAGE_ROW    512u
-#define SIDE_BY_SIDE 4 /* communicators whose largest grids fit on a GPU by default */
+#define SIDE_BY_SIDE 4   /* communicators of large CTAs whose largest grids fit on a GPU */
+#define ROOTED_CTAS  132 /* rows of SYMM_CAP_LINES have no more */
 #define FNV          0x100000001b3ull
 #define LL_MOST      (512u << 10) /* bytes of an LL slot: messages up to half of it */
 /* Bytes of a result up to which direct kernels move lines if a buffer is in no window, or buffers
@@ -29,12 +30,13 @@ static int clamp(int v, int lo, int hi) {
     return v < lo ? lo : v > hi ? hi : v;
 }
 
-/* By default a quarter of every multiprocessor: SIDE_BY_SIDE communicators have as many CTAs as
- * there are quarters, so each CTA finds one. (Where none is free, all are taken: by one CTA more
- * than the communicators have.) As fast as the whole GPU, where all of a quarter of the
- * multiprocessors is not (docs/performance.md). What the program has cut or forced goes before the
- * default, and has CTAs of any size. The kernels of one rank wait for nobody. */
-void symm_plan_budget(symm_plan_env *env, int room, int asked) {
+/* By default CTAs of a quarter of a multiprocessor: two on each for the first communicator on a
+ * GPU, one for every other. Three have as many CTAs as there are quarters, so each CTA finds one.
+ * (Where none is free, all are taken: by one CTA more than the communicators have.) A second CTA is
+ * for lines, which few warps slow down, and lets large calls overlap. What the program has cut or
+ * forced goes before the default, and has CTAs of any size. The kernels of one rank wait for
+ * nobody. */
+void symm_plan_budget(symm_plan_env *env, int room, int asked, int first) {
     const int large = env->threads > SYMM_GPU_QUARTER(SYMM_GPU_THREADS);
     int most = asked ? asked : large ? room / SIDE_BY_SIDE : room;
     if (env->max_ctas) most = env->max_ctas;
@@ -42,6 +44,7 @@ void symm_plan_budget(symm_plan_env *env, int room, int asked) {
     if (env->ctas) most = env->ctas;
     env->sms = env->nranks == 1 ? room : clamp(most, 1, room);
     env->quarter = !asked && !large && !env->max_ctas && !env->ctas && env->nranks > 1;
+    if (env->quarter && first) env->sms = clamp(2 * env->sms, 1, SYMM_GPU_MAX_CTAS);
 }
 
 /* NULL: the collective has no row that fits; if a kernel is forced, no row at all. */
@@ -80,13 +83,17 @@ static int most_ctas(const symm_plan_env *env, const symm_plan_row *row) {
     return clamp(ctas, 1, SYMM_GPU_MAX_CTAS);
 }
 
-/* Warps that a CTA may have to move data. */
+/* Threads of a CTA that may move data: what the kernels' registers leave room for. */
+static int most_threads(const symm_plan_env *env, const symm_kernel_row *k) {
+    if (env->nranks == 4) {
+        if (k->staged) return SYMM_GPU_THREADS_FEW;
+        if (k->places && !k->sliced) return SYMM_GPU_THREADS_FOUR;
+    }
+    return env->nranks == 8 && (k->places || k->staged) ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
+}
+/* And its warps. */
 static int most_warps(const symm_plan_env *env, const symm_kernel_row *k) {
-    const int pair = k->cap == SYMM_CAP_LL && env->nranks == 2;
-    const int reduces = symm_colls[k->coll].flags & SYMM_COLL_REDUCES,
-              four = env->nranks == 4 && (k->staged || reduces),
-              few = (k->places || k->staged) && (four || env->nranks == 8),
-              threads = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
+    const int pair = k->cap == SYMM_CAP_LL && env->nranks == 2, threads = most_threads(env, k);
     if (pair) return (env->quarter ? SYMM_GPU_QUARTER_PAIR : SYMM_GPU_THREADS_PAIR) / 32;
     return (env->quarter ? SYMM_GPU_QUARTER(threads) : threads) / 32;
 }
@@ -106,6 +113,11 @@ static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64
     p->threads = 32 * clamp(warps, 1, most);
 }
 
+/* Lines in a source's slots: one for each of two phases. What crosses once has both. */
+static uint64_t line_room(const symm_plan_env *env, const symm_kernel_row *k) {
+    return env->scratch.gpu.line_slot / LINE_BYTES * (k->sliced ? 1 : 2);
+}
+
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is
  * scratch, in which an item has `places`; what has no place twice is one item. Where scratch does
  * not do for all warps CTAs have fewer of them, so that the call stays on as many
@@ -113,7 +125,7 @@ static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64
 static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
                        symm_plan *p) {
     const int places = k->places, once = k->cap == SYMM_CAP_LINES;
-    const uint64_t room = env->scratch.gpu.line_slot / ((unsigned)places * LINE_BYTES);
+    const uint64_t room = line_room(env, k) / (unsigned)places;
     if ((uint64_t)p->ctas > room) p->ctas = room ? (int)room : 1;
     const uint64_t each = room / (unsigned)p->ctas;
     const int most = p->threads / 32, fit = each < (unsigned)most ? (int)each : most;
@@ -124,11 +136,12 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
     if (!p->lines) p->lines = 1;
 }
 
-/* The slot's lines, less one for each warp that a call may have: each warp's share is rounded up.
+/* Lines of both slots, less one for each warp that a call may have: each warp's share is rounded up.
  * There are at most half as many warps as lines (pick_lines, two places). */
 uint64_t symm_plan_gpu_lines_cap(const symm_plan_env *env) {
-    const uint64_t lines = env->scratch.gpu.line_slot / LINE_BYTES,
-                   most = (unsigned)env->sms * SYMM_GPU_QUARTER(SYMM_GPU_THREADS) / 32,
+    const uint64_t lines = 2 * (env->scratch.gpu.line_slot / LINE_BYTES),
+                   ctas = (unsigned)clamp(env->sms, 1, ROOTED_CTAS),
+                   most = ctas * SYMM_GPU_QUARTER(SYMM_GPU_THREADS_FOUR) / 32,
                    warps = env->quarter && most < lines / 2 ? most : lines / 2;
     return (lines - warps) * LINE_DATA;
 }
@@ -233,8 +246,8 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
  * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per
  * rank (uneven.cuh). 6: messages have rings. 7: a rank has no staging for itself. 8: two ranks load
  * what they reduce from each other's windows (pull.cuh). 9: messages are lines with flags. 10:
- * signals (onesided.cuh). */
-enum { PROTOCOL = 10 };
+ * signals (onesided.cuh). 11: what crosses once in lines has the places of both phases. */
+enum { PROTOCOL = 11 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
  * communicator. */

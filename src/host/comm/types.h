@@ -138,6 +138,7 @@ typedef struct {   /* GPUs: written by the thread that makes the communicator, r
     uint64_t mates[(SYMM_MAX_RANKS + 63) / 64]; /* all of them, by bits */
     int budget;  /* CTAs that its kernels may have there at once, those that overlap included */
     int quarter; /* 1: each of them takes at most a quarter of a multiprocessor */
+    int first;   /* 1: it has two of these on each (symm_share_take) */
     int sms;     /* multiprocessors that a rank may fill, on the GPU that has the fewest for it */
 } symm_comm_gpus;
 

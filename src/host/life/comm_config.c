@@ -25,11 +25,11 @@ static symmResult_t check_range(const char *name, int v, int lo, int hi) {
 
 static symmResult_t check_fields(const symmConfig_t *c) {
     SYMM_TRY(check_range("blocking", c->blocking, 0, 1));
-    SYMM_TRY(check_range("minCTAs", c->minCTAs, 1, SYMM_GPU_MAX_CTAS));
-    SYMM_TRY(check_range("maxCTAs", c->maxCTAs, 1, SYMM_GPU_MAX_CTAS));
+    SYMM_TRY(check_range("minCTAs", c->minCTAs, 1, SYMM_GPU_ASK_CTAS));
+    SYMM_TRY(check_range("maxCTAs", c->maxCTAs, 1, SYMM_GPU_ASK_CTAS));
     SYMM_TRY(check_range("timeoutMs", c->timeoutMs, 1, INT32_MAX));
     SYMM_TRY(check_range("peerDeath", c->peerDeath, SYMM_DEATH_AT_ONCE, SYMM_DEATH_WHEN_USED));
-    SYMM_TRY(check_range("ctaBudget", c->ctaBudget, 1, SYMM_GPU_MAX_CTAS));
+    SYMM_TRY(check_range("ctaBudget", c->ctaBudget, 1, SYMM_GPU_ASK_CTAS));
     SYMM_TRY(check_range("pdl", c->pdl, 0, 1));
     if (c->scratch && (c->scratch < LEAST_SCRATCH || c->scratch > MOST_SCRATCH))
         return SYMM_ERR(symmInvalidArgument, "config: scratch=%zu: must be 0 or %llu to %llu",

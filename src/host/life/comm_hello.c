@@ -13,6 +13,7 @@
 #include "host/coll/plan.h"
 #include "host/comm/comm.h"
 #include "host/gpu/backend.h"
+#include "host/gpu/share.h"
 #include "host/launch/launch.h"
 #include "machine/cores.h"
 #include "transport/cuda/cuda_device.h"
@@ -34,7 +35,8 @@ typedef struct {
     int32_t code, nranks, cuda, device, sms;
     int32_t cores; /* that the rank may use; cpus lists at most SYMM_MAX_RANKS of them */
     symm_uuid gpu; /* the same in every process that sees it */
-    char text[200];
+    int32_t first; /* the rank has taken its GPU (share.h) */
+    char text[196];
     uint16_t cpus[SYMM_MAX_RANKS];
 } hello;
 
@@ -100,12 +102,15 @@ int symm_test_skew[3];
 #define SKEW(i) 0
 #endif
 
-static symmResult_t describe_gpu(const symm_comm *c, hello *h) {
+static symmResult_t describe_gpu(symm_comm *c, hello *h) {
     symm_cuda_info info;
     SYMM_TRY(symm_cuda_describe(c->caps.device, &info));
     memcpy(&h->gpu, info.uuid, sizeof h->gpu);
     h->device = info.device;
     h->sms = info.sms;
+    if (c->nranks > 1 && c->params.side_by_side == 3)
+        c->gpus.first = symm_share_take(c->caps.device);
+    h->first = c->gpus.first;
     return symmSuccess;
 }
 
@@ -211,6 +216,10 @@ static void see_gpus(symm_comm *c, const hello *all) {
                       r, c->caps.device);
 }
 
+static void give_first(symm_comm *c) {
+    if (c->gpus.first) symm_share_give(c->caps.device);
+    c->gpus.first = 0;
+}
 static void set_budget(symm_comm *c) {
     symm_plan_env env = {.nranks = c->nranks,
                          .ctas = (int)c->params.ctas,
@@ -218,7 +227,8 @@ static void set_budget(symm_comm *c) {
                          .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
                          .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0};
     symm_plan_budget(&env, c->gpus.sms,
-                     c->config.ctaBudget > 0 ? c->config.ctaBudget : (int)c->params.cta_budget);
+                     c->config.ctaBudget > 0 ? c->config.ctaBudget : (int)c->params.cta_budget,
+                     c->gpus.first);
     c->gpus.budget = env.sms;
     c->gpus.quarter = env.quarter;
 }
@@ -239,7 +249,11 @@ static void learn_gpus(symm_comm *c, const hello *all) {
         }
     }
     if (c->gpus.sms < 1) c->gpus.sms = 1;
+    int first = !c->gpus.shared;
+    for (int r = 0; r < c->nranks; r++) first &= all[r].first;
+    if (!first) give_first(c);
     set_budget(c);
+    if (!c->gpus.quarter) give_first(c); /* a communicator that needs it may have it */
     if (c->gpus.mate)
         SYMM_INFO("ranks %d and %d are threads of one process on one GPU: docs/gpu-rules.md, "
                   "\"Ranks that "
@@ -306,7 +320,7 @@ symmResult_t symm_comm_refuse_by(symm_boot *boot, symmResult_t status, uint64_t 
         return status;
     }
     snprintf(own, sizeof own, "%s", symm_status_text());
-    snprintf(mine.text, sizeof mine.text, "%.199s", own);
+    snprintf(mine.text, sizeof mine.text, "%.195s", own);
     symm_wait w = {.deadline_ns = deadline_ns, .stage = "creating a communicator"};
     if (symm_boot_allgather(boot, &mine, all, sizeof mine, &w))
         symm_status_adopt(own);

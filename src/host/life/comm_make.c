@@ -17,6 +17,7 @@
 #include "host/comm/pages.h"
 #include "host/comm/watch.h"
 #include "host/gpu/gpu.h"
+#include "host/gpu/share.h"
 #include "host/launch/launch.h"
 #include "host/window/exchange.h"
 #include "host/window/multicast.h"
@@ -443,6 +444,8 @@ void symm_comm_unbuild(symm_comm *c) {
     c->control.pages = NULL;
     symm_launch_close(c);
     symm_gpu_close(c);
+    if (c->gpus.first) symm_share_give(c->caps.device);
+    c->gpus.first = 0;
     if (c->cuda) symm_closer_wait(); /* no descriptor of this communicator is left */
     if (inside && gpu) symm_cuda_pop(&scope);
     free(c->calls.memos);

@@ -1,0 +1,134 @@
+/* two_shots.cuh - all_reduce in lines (LL128) that cross twice: each slice's to its owner, the owner
+ * reduces, and sends the result to everybody; 2(n-1)/n of the bytes cross a link. Ranks share only
+ * scratch, so buffers may be anywhere. GPU code: whole data warps run it. */
+#ifndef SYMM_CUDA_TWO_SHOTS_CUH_
+#define SYMM_CUDA_TWO_SHOTS_CUH_
+
+#include "lines.cuh"
+
+/* Slice p of the message: [at, end). All but the last are equally long, in whole 16 bytes. */
+struct slice {
+    uint64_t at, end;
+};
+DEV uint64_t slice_bytes(uint64_t bytes, int n) {
+    return ((bytes + (unsigned)n - 1) / (unsigned)n + 15) & ~15ull;
+}
+DEV slice slice_of(uint64_t bytes, uint64_t each, int p) {
+    slice s = {each * (unsigned)p, each * (unsigned)(p + 1)};
+    if (s.at > bytes) s.at = bytes;
+    if (s.end > bytes) s.end = bytes;
+    return s;
+}
+/* What every slice has; where all are multiples of 16 bytes, such a multiple. */
+DEV uint64_t slice_least(uint64_t bytes, uint64_t each, int n) {
+    const uint64_t others = each * (unsigned)(n - 1);
+    return bytes > others ? bytes - others : bytes % 16;
+}
+
+/* Peers whose slices are loaded together, and lines of each. The loads are volatile, so nobody but
+ * the source can bring them together. */
+template <int N> constexpr DEV int slices_at_once(void) {
+    return !N ? 1 : N == 8 ? 4 : N - 1;
+}
+/* A run of whole lines of every peer's slice to that peer. */
+template <int N, unsigned MOST>
+DEV void run_send(run &r, const warp_work &w, const line_run &l, uint64_t bytes, uint64_t each) {
+    constexpr int group = slices_at_once<N>();
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    const uint64_t flag = line_flag(r, l.use);
+#pragma unroll 1
+    for (int q = 1; q < n; q += group) {
+        const int rank = anew(a->rank);
+        uint32_t v[group][MOST][4];
+#pragma unroll
+        for (int i = 0; i < group; i++) {
+            const slice s = slice_of(bytes, each, peer_of(rank, n, q + i));
+            if (q + i < n) load_lines(v[i], (const char *)a->src + s.at, l, s.end - s.at, w.mine);
+        }
+#pragma unroll
+        for (int i = 0; i < group; i++)
+#pragma unroll
+            for (unsigned c = 0; c < MOST; c++)
+                if (q + i < n && c < l.count)
+                    line_put(line_slot(r, peer_of(rank, n, q + i), 0, rank) +
+                                 line_at(w, l.use, l.j + c),
+                             line_pack(v[i][c], w.mine.flags, flag), w.mine.flags);
+    }
+}
+/* One line of every peer's slice. */
+template <int N>
+DEV void line_each_send(run &r, const warp_work &w, const line_run &l, uint64_t bytes,
+                        uint64_t each, int in) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+#pragma unroll 1
+    for (int q = 1; q < n; q++) {
+        const int p = peer_of(a->rank, n, q);
+        const slice s = slice_of(bytes, each, p);
+        uint32_t v[4];
+        load_line(v, (const char *)a->src + s.at, l.at, s.end - s.at, w.mine, in);
+        line_put(line_slot(r, p, 0, a->rank) + line_at(w, l.use, l.j),
+                 line_pack(v, w.mine.flags, line_flag(r, l.use)), w.mine.flags);
+    }
+}
+/* Item k of every peer's slice to that peer. */
+template <int N>
+DEV void slices_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint64_t each,
+                     int in) {
+    constexpr unsigned most = N == 2 ? 2 : 1;
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    const unsigned lines = lines_of(w, k, each);
+    const uint64_t least = slice_least(bytes, each, n);
+#pragma unroll 1
+    for (unsigned j = 0; j < lines;) {
+        const line_run l = whole_or_one(lines_from<most>(w, k, j, lines, least, in));
+        if (N > 2 ? l.whole : most > 1 && l.whole)
+            run_send<N, most>(r, w, l, bytes, each);
+        else
+            line_each_send<N>(r, w, l, bytes, each, in);
+        j += l.count;
+    }
+}
+
+/* An item's first half is sent one item ahead, so that the link works while the warp waits.
+ *   Phase 0: item k+2 takes the place of item k. It is sent after this warp has taken item k of
+ *     every peer. The peer sent that after it had read what we sent it of item k.
+ *   Phase 1: item k+2 takes the place of item k. It is sent after this warp has read phase 0 of
+ *     item k+2 from every peer. The peer sent that after it had taken our item k.
+ * In place is safe: a warp reads and writes the same places of all slices, and it reads all that it
+ * sends of an item before it writes any of it. */
+#define SHOT_PLACES 2u
+template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    const uint64_t bytes = a->count * a->esize, each = slice_bytes(bytes, n);
+    const warp_work w = warp_of(a, SHOT_PLACES);
+    const int in = alignment(a->src), out = alignment(a->dst);
+    const slice own = slice_of(bytes, each, a->rank);
+    line_buffers mine =
+        buffers_of((const char *)a->src + own.at, (char *)a->dst + own.at, own.end - own.at);
+    mine.in = in, mine.out = out;
+    const auto target = [a, bytes, each](int p) {
+        const slice s = slice_of(bytes, anew(each), p);
+        return line_target{(char *)a->dst + s.at, s.end - s.at};
+    };
+    if (OP == ANY_OP && warp_scalars_wait(r)) return;
+    const auto send = [&](uint32_t k) { slices_send<N>(r, w, k, bytes, each, in); };
+    const auto take = [&](uint32_t k) {
+        const unsigned lines = lines_of(w, k, each);
+        return item_reduce<T, N, OP, 1>(r, w, k, lines, mine) ||
+               item_copy<N>(r, w, k, lines, 1, target);
+    };
+    items_ahead<N>(w, each, send, take);
+}
+template <int T, int N> DEV void body_ar_twoshot(run &r) {
+    constexpr int sum = sum_apart<T, N>();
+    if (sum && r.a->op == SYMM_OP_SUM)
+        ar_twoshot<T, N, sum ? SYMM_OP_SUM : ANY_OP>(r);
+    else
+        ar_twoshot<T, N, ANY_OP>(r);
+}
+
+#endif
