@@ -365,8 +365,8 @@ DEV int each_reduce(run &r, const warp_work &w, const line_run &l, uint32_t (&ow
     sum.last((int)a->op, a->nranks, own);
     return 0;
 }
-/* Reduces one line, of phase 0, of any number of ranks; own data as in run_reduce. SENDS: the result
- * goes to every peer as well, phase 1. 1: leave. */
+/* Reduces one line, of phase 0, of any number of ranks; own data as in run_reduce. SENDS: the
+ * result goes to every peer as well, phase 1. 1: leave. */
 template <int T, int N, int OP, int SENDS>
 DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
     uint32_t own[4];
@@ -419,9 +419,8 @@ DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int i
 }
 
 /* Items of a message whose warps' shares end at `bytes`: each is sent one item ahead of being
- * taken. take: 1: leave. Four ranks send the first item where they send the others: that takes fewer
- * registers, and what is not fetched cannot be late. Two, whose lines go four together, lose by
- * it. */
+ * taken. take: 1: leave. Four ranks send the first item where they send the others, which takes
+ * fewer registers. Two, whose lines go four together, lose by it (docs/performance.md). */
 template <int N, class SEND, class TAKE>
 DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take) {
     if (N == 4) {

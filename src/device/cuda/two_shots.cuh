@@ -1,5 +1,5 @@
-/* two_shots.cuh - all_reduce in lines (LL128) that cross twice: each slice's to its owner, the owner
- * reduces, and sends the result to everybody; 2(n-1)/n of the bytes cross a link. Ranks share only
+/* two_shots.cuh - all_reduce in lines (LL128) that cross twice: each slice's to its owner, who
+ * reduces and sends the result to everybody; 2(n-1)/n of the bytes cross a link. Ranks share only
  * scratch, so buffers may be anywhere. GPU code: whole data warps run it. */
 #ifndef SYMM_CUDA_TWO_SHOTS_CUH_
 #define SYMM_CUDA_TWO_SHOTS_CUH_

@@ -136,7 +136,7 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
     if (!p->lines) p->lines = 1;
 }
 
-/* Lines of both slots, less one for each warp that a call may have: each warp's share is rounded up.
+/* Lines of both slots, less one for each warp that a call may have: its share is rounded up.
  * There are at most half as many warps as lines (pick_lines, two places). */
 uint64_t symm_plan_gpu_lines_cap(const symm_plan_env *env) {
     const uint64_t lines = 2 * (env->scratch.gpu.line_slot / LINE_BYTES),
