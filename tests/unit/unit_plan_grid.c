@@ -82,8 +82,9 @@ static void quarters_relay_less_by_lines(void) {
     static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather};
     for (int c = 0; c < 2; c++)
         for (int more = 0; more < 2; more++) {
-            symm_plan_env env = {
-                .nranks = 2, .gpu = 1, .sms = 132, .quarter = 1, .forced = free_choice};
+            int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
+            symm_plan_env env = {.nranks = 2, .gpu = 1, .sms = 132, .quarter = 1, .forced = forced};
+            forced[colls[c]] = c ? SYMM_KERNEL_AG_DIRECT : SYMM_KERNEL_AR_DIRECT;
             env.scratch = symm_plan_gpu_scratch(112 << 20, 2);
             const uint64_t each = (4ull << 20) / (c ? 2u : 1u) + (unsigned)more;
             const symm_call call = {.coll = colls[c], .count = each, .type = symmUint8, .esize = 1};
