@@ -162,13 +162,13 @@ static void show_host_plan(symm_plan_env env) {
 
 /* The table goes by a rank's multiprocessors: those of the first GPU, each rank with one of its
  * own. */
-static void show_gpu_plan(symm_plan_env env, int budget) {
+static void show_gpu_plan(symm_plan_env env, int budget, int first) {
     enum { H200_SMS = 132 };
     char title[80];
     int sms = info_sms();
     env.gpu = 1;
     if (!sms) sms = H200_SMS;
-    symm_plan_budget(&env, sms, budget, 1);
+    symm_plan_budget(&env, sms, budget, first);
     snprintf(title, sizeof title, "Plan for %d GPUs of %d multiprocessors%s", env.nranks, sms,
              info_sms() ? "" : " (there are none here)");
     show_plan(title, &env);
@@ -194,7 +194,7 @@ static int show_plans(int ranks) {
                                  .forced = forced};
             env.scratch = (gpu ? symm_plan_gpu_scratch : symm_plan_scratch)(p.scratch, env.nranks);
             if (gpu)
-                show_gpu_plan(env, (int)p.cta_budget);
+                show_gpu_plan(env, (int)p.cta_budget, p.side_by_side == 3);
             else
                 show_host_plan(env);
         }

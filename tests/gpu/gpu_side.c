@@ -33,7 +33,7 @@ static void close_one(one *o) {
     CU(cuStreamDestroy(o->stream));
 }
 
-/* What the planner gives a call that is large enough: a quarter of every multiprocessor. */
+/* What the planner gives a call of this size: a CTA of a quarter on every multiprocessor. */
 static void all_fit(symmComm_t comm, const void *buf) {
     symmExplain_t plan = {.size = sizeof plan};
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);

@@ -388,7 +388,10 @@ static void lines_are_sound(const symm_plan_env *env, const symm_call *call,
     if (!p->line_warps) return;
     /* What crosses once has the places of both phases. */
     const uint64_t slots = (k->relay ? &symm_kernels[k->relay] : k)->sliced ? 1 : 2;
-    T_CHECKF(p->lines <= slots * (env->scratch.gpu.line_slot / 512u) / ((unsigned)places * warps),
+    const uint64_t lines = slots * (env->scratch.gpu.line_slot / 512u);
+    /* One item: a line of it has the place that it has in the message. */
+    if (once) T_CHECK((symm_plan_message(call) + 479) / 480 <= lines);
+    T_CHECKF(once || p->lines <= lines / ((unsigned)places * warps),
              "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
              k->name, env->nranks, (unsigned long long)p->lines, (unsigned long long)warps, places,
              (unsigned long long)env->scratch.gpu.line_slot);

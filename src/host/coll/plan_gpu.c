@@ -8,8 +8,7 @@
 #define LINE_DATA    480u /* of a warp's four lines: cuda/dev.cuh */
 #define LINE_BYTES   512u
 #define STAGE_ROW    512u
-#define SIDE_BY_SIDE 4   /* communicators of large CTAs whose largest grids fit on a GPU */
-#define ROOTED_CTAS  132 /* rows of SYMM_CAP_LINES have no more */
+#define SIDE_BY_SIDE 4 /* communicators of large CTAs whose largest grids fit on a GPU */
 #define FNV          0x100000001b3ull
 #define LL_MOST      (512u << 10) /* bytes of an LL slot: messages up to half of it */
 /* Bytes of a result up to which direct kernels move lines if a buffer is in no window, or buffers
@@ -49,21 +48,23 @@ void symm_plan_budget(symm_plan_env *env, int room, int asked, int first) {
 
 /* NULL: the collective has no row that fits; if a kernel is forced, no row at all. */
 static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
-    const symm_plan_row *last = NULL;
+    const symm_plan_row *last = NULL, *own = NULL;
     for (int i = 0; i < ROWS; i++) {
         const symm_plan_row *r = &table[i];
+        const int fits = !r->upto || symm_plan_message(call) <= r->upto;
         if (symm_kernels[r->kernel].coll != call->coll) continue;
         if (r->max_ranks && env->nranks > r->max_ranks) continue;
         if (r->quarter && !env->quarter) continue;
-        if (kernel >= 0) { /* forced: its own row if there is one, for the grid */
-            if ((int)r->kernel == kernel) return r;
+        if (kernel >= 0) { /* forced: of its own rows, if there are any, the last up to this size */
+            if ((int)r->kernel == kernel && (!own || own->quarter == r->quarter)) own = r;
+            if (own && own == r && fits) return own;
             last = r;
             continue;
         }
-        if (r->upto && symm_plan_message(call) > r->upto) continue;
+        if (!fits) continue;
         if (symm_plan_can(env, call, r->kernel, NULL)) return r;
     }
-    return last;
+    return own ? own : last;
 }
 
 /* How many warps the work can occupy; at least 1. */
@@ -136,14 +137,9 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
     if (!p->lines) p->lines = 1;
 }
 
-/* Lines of both slots, less one for each warp that a call may have: its share is rounded up.
- * There are at most half as many warps as lines (pick_lines, two places). */
+/* Lines of both slots: a rooted call is one item, so its lines lie in the order of its data. */
 uint64_t symm_plan_gpu_lines_cap(const symm_plan_env *env) {
-    const uint64_t lines = 2 * (env->scratch.gpu.line_slot / LINE_BYTES),
-                   ctas = (unsigned)clamp(env->sms, 1, ROOTED_CTAS),
-                   most = ctas * SYMM_GPU_QUARTER(SYMM_GPU_THREADS_FOUR) / 32,
-                   warps = env->quarter && most < lines / 2 ? most : lines / 2;
-    return (lines - warps) * LINE_DATA;
+    return 2 * (env->scratch.gpu.line_slot / LINE_BYTES) * LINE_DATA;
 }
 
 /* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none.
@@ -220,7 +216,7 @@ uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
     return k->places ? plan->lines * LINE_DATA : 0;
 }
 
-/* Rings of messages first, a quarter at most, then LL packets, then lines: [parity][phase][source]
+/* Rings of messages first, a quarter at most, then LL packets, then lines: [parity][source][phase]
  * slots; then staging. Where scratch is short, staging and packets are: each slot of lines has one
  * of a warp. */
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {

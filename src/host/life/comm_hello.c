@@ -291,7 +291,10 @@ symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
         w.deadline_ns = symm_now_ns() + REFUSE_NS; /* the parameters were invalid */
     status = symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w);
     if (!status) status = judge(all, c->nranks);
-    if (!status) learn(c, all);
+    if (!status)
+        learn(c, all);
+    else
+        give_first(c);
     for (int r = 0; r < c->nranks; r++) {
         members[r] = all[r].process;
         members[r].lo ^=
