@@ -48,7 +48,8 @@ void symm_plan_budget(symm_plan_env *env, int room, int asked, int first) {
 
 /* NULL: the collective has no row that fits; if a kernel is forced, no row at all. */
 static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
-    const symm_plan_row *last = NULL, *own = NULL;
+    const symm_plan_row *last = NULL;
+    const symm_plan_row *own = NULL;
     for (int i = 0; i < ROWS; i++) {
         const symm_plan_row *r = &table[i];
         const int fits = !r->upto || symm_plan_message(call) <= r->upto;
