@@ -94,6 +94,26 @@ static void quarters_relay_less_by_lines(void) {
         }
 }
 
+/* A kernel with rows for several sizes. */
+static void forced_kernels_have_the_grid_of_their_size(void) {
+    static const struct {
+        int quarter, ctas;
+        uint64_t bytes;
+    } of[] = {{1, 132, 512 << 10}, {1, 264, 4 << 20}, {1, 264, 64 << 20}, {0, 132, 4 << 20}};
+    for (unsigned i = 0; i < sizeof of / sizeof of[0]; i++) {
+        int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
+        symm_plan_env env = {
+            .nranks = 4, .gpu = 1, .sms = 264, .quarter = of[i].quarter, .forced = forced};
+        const symm_call call = {
+            .coll = symmCollAllReduce, .count = of[i].bytes, .type = symmUint8, .esize = 1};
+        forced[symmCollAllReduce] = SYMM_KERNEL_AR_2SHOT128;
+        env.scratch = symm_plan_gpu_scratch(32 << 20, 4);
+        const symm_plan p = symm_plan_make(&env, &call);
+        T_EQ(p.kernel, SYMM_KERNEL_AR_2SHOT128);
+        T_CHECKF(of[i].ctas == 264 ? p.ctas > 132 : p.ctas <= 132, "case %u: %d CTAs", i, p.ctas);
+    }
+}
+
 /* What is left of a GPU for others, by what the program has asked for. */
 static void budgets(void) {
     static const struct {
@@ -119,4 +139,4 @@ static void budgets(void) {
 }
 
 T_MAIN(T(large_calls_fill_the_gpu), T(direct_kernels_relay_by_size),
-       T(quarters_relay_less_by_lines), T(budgets))
+       T(quarters_relay_less_by_lines), T(forced_kernels_have_the_grid_of_their_size), T(budgets))

@@ -341,13 +341,12 @@ static __device__ __noinline__ uint4 four_any(const symm_args *a, uint32_t epoch
     ranks_reduce<T, 4, ANY_OP>(r, x, v);
     return make_uint4(x[0], x[1], x[2], x[3]);
 }
-template <int T, int N>
-DEV void four_reduce(const run &r, uint32_t (&own)[4], const uint4 (&v)[N]) {
+template <int T> DEV void four_reduce(const run &r, uint32_t (&own)[4], const uint4 (&v)[4]) {
     if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        ranks_reduce<T, N, SYMM_OP_SUM>(r, own, v);
+        ranks_reduce<T, 4, SYMM_OP_SUM>(r, own, v);
     else
         to_words(own, four_any<T>(r.a, r.epoch, make_uint4(own[0], own[1], own[2], own[3]), v[0],
-                                  v[1 % N], v[2 % N], v[3 % N]));
+                                  v[1], v[2], v[3]));
 }
 /* The same of any number of ranks, whose lines are waited for one by one. 1: leave. */
 template <int T, int OP>
@@ -373,10 +372,10 @@ DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buf
     uint4 v[N ? N : 1];
     load_line(own, b.src, l.at, b.bytes, w.mine, b.in);
     if (N ? line_gather(r, w, l.use, l.j, 0, 0, v) : each_reduce<T, OP>(r, w, l, own)) return 1;
-    if (N == 4 && OP == ANY_OP)
+    if constexpr (N == 4 && OP == ANY_OP)
         four_reduce<T>(r, own, v);
-    else if (N)
-        ranks_reduce<T, N ? N : 1, OP>(r, own, v);
+    else if constexpr (N != 0)
+        ranks_reduce<T, N, OP>(r, own, v);
     if (SENDS) line_send<N>(r, w, l.use, l.j, 1, own);
     store_line(b.dst, own, l.at, b.bytes, w.mine, b.out);
     return 0;

@@ -84,7 +84,7 @@ DEV void slices_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uin
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
         const line_run l = whole_or_one(lines_from<most>(w, k, j, lines, least, in));
-        if (N > 2 ? l.whole : most > 1 && l.whole)
+        if (N && l.whole)
             run_send<N, most>(r, w, l, bytes, each);
         else
             line_each_send<N>(r, w, l, bytes, each, in);

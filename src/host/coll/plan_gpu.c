@@ -52,14 +52,15 @@ static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *c
     const symm_plan_row *own = NULL;
     for (int i = 0; i < ROWS; i++) {
         const symm_plan_row *r = &table[i];
-        const int fits = !r->upto || symm_plan_message(call) <= r->upto;
         if (symm_kernels[r->kernel].coll != call->coll) continue;
         if (r->max_ranks && env->nranks > r->max_ranks) continue;
         if (r->quarter && !env->quarter) continue;
-        if (kernel >= 0) { /* forced: of its own rows, if there are any, the last up to this size */
-            if ((int)r->kernel == kernel && (!own || own->quarter == r->quarter)) own = r;
-            if (own && own == r && fits) return own;
+        const int fits = !r->upto || symm_plan_message(call) <= r->upto;
+        if (kernel >= 0) { /* forced: of its own rows the first for this size, else the last */
             last = r;
+            if ((int)r->kernel != kernel || (own && own->quarter != r->quarter)) continue;
+            own = r;
+            if (fits) break;
             continue;
         }
         if (!fits) continue;

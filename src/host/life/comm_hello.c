@@ -216,7 +216,7 @@ static void see_gpus(symm_comm *c, const hello *all) {
                       r, c->caps.device);
 }
 
-static void give_first(symm_comm *c) {
+void symm_comm_give_first(symm_comm *c) {
     if (c->gpus.first) symm_share_give(c->caps.device);
     c->gpus.first = 0;
 }
@@ -251,9 +251,9 @@ static void learn_gpus(symm_comm *c, const hello *all) {
     if (c->gpus.sms < 1) c->gpus.sms = 1;
     int first = !c->gpus.shared;
     for (int r = 0; r < c->nranks; r++) first &= all[r].first;
-    if (!first) give_first(c);
+    if (!first) symm_comm_give_first(c);
     set_budget(c);
-    if (!c->gpus.quarter) give_first(c); /* a communicator that needs it may have it */
+    if (!c->gpus.quarter) symm_comm_give_first(c); /* a communicator that needs it may have it */
     if (c->gpus.mate)
         SYMM_INFO("ranks %d and %d are threads of one process on one GPU: docs/gpu-rules.md, "
                   "\"Ranks that "
@@ -294,7 +294,7 @@ symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
     if (!status)
         learn(c, all);
     else
-        give_first(c);
+        symm_comm_give_first(c);
     for (int r = 0; r < c->nranks; r++) {
         members[r] = all[r].process;
         members[r].lo ^=

@@ -17,7 +17,6 @@
 #include "host/comm/pages.h"
 #include "host/comm/watch.h"
 #include "host/gpu/gpu.h"
-#include "host/gpu/share.h"
 #include "host/launch/launch.h"
 #include "host/window/exchange.h"
 #include "host/window/multicast.h"
@@ -444,8 +443,7 @@ void symm_comm_unbuild(symm_comm *c) {
     c->control.pages = NULL;
     symm_launch_close(c);
     symm_gpu_close(c);
-    if (c->gpus.first) symm_share_give(c->caps.device);
-    c->gpus.first = 0;
+    symm_comm_give_first(c);
     if (c->cuda) symm_closer_wait(); /* no descriptor of this communicator is left */
     if (inside && gpu) symm_cuda_pop(&scope);
     free(c->calls.memos);

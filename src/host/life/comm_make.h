@@ -90,6 +90,8 @@ void symm_random_fill(void *p, size_t n);
 /* Exchanges hellos. If a rank does not fit, every rank gets the same error. Fills members[nranks]
  * and what c learns from the others. */
 symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members);
+/* No longer the first on its GPU, if it was (share.h). */
+void symm_comm_give_first(symm_comm *c);
 /* Host backend, whether peers' memory can be reached (reach.c): what this rank shows the others;
  * what it finds of them, 0 or a number for the others; and what rank has found, in rank order. */
 void symm_comm_reach_offer(const symm_uuid *process, symm_greeting *g);
