@@ -6,7 +6,8 @@
 #                                        is over; run it again for the rest. Ends with
 #                                        `N passed, N failed, N skipped` of all parts so far
 #
-# WORDs choose the parts whose names begin with one of them. Parts, one for each
+# WORDs choose the parts whose names begin with one of them, in the order of the words. Parts, one
+# for each
 #   check-PROGRAM      program of `make check-gpu`, on all GPUs
 #   alone-PROGRAM      the same where all ranks share the first GPU; with two GPUs or more
 #   sanitizer          compute-sanitizer's memcheck and initcheck
@@ -76,13 +77,15 @@ torch_parts() {
         done
     done
 }
+# In the order of the words, each part once.
 chosen() { # words
     [ $# -gt 0 ] || set -- ''
-    parts | while read -r part; do
-        for word in "$@"; do
-            case $part in "$word"*) echo "$part" && break ;; esac
+    all=$(parts)
+    for word in "$@"; do
+        for part in $all; do
+            case $part in "$word"*) echo "$part" ;; esac
         done
-    done
+    done | awk '!seen[$0]++'
 }
 
 # ---- one part: what it prints ends with `N passed, N failed, N skipped` ----

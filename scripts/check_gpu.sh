@@ -14,7 +14,7 @@
 #   GPU_DEVICES=1              use the first GPU only: all ranks share it
 #   GPU_CASES=n                cases per environment of the matrices (48; sanitizer: 2)
 #   T_SECONDS_TORTURE=n        seconds of the torture (20); long ones raise the limits
-#   T_SEED=n T_SLOW=n          as in all tests; TIMEOUT: seconds per program (240)
+#   T_SEED=n T_SLOW=n          as in all tests; TIMEOUT: seconds per program (400)
 #   COMPUTE_SANITIZER=path     where it is, if not on PATH or beside nvcc
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -59,7 +59,7 @@ specs() {
 limits() {
     seconds=${T_SECONDS_TORTURE:-20}
     [ "$seconds" -le 60 ] || T_SLOW=${T_SLOW:-$((seconds / 30))}
-    export TIMEOUT="${TIMEOUT:-240}" T_SLOW="${T_SLOW:-1}" GPU_FIGURES="$dir/figures"
+    export TIMEOUT="${TIMEOUT:-400}" T_SLOW="${T_SLOW:-1}" GPU_FIGURES="$dir/figures"
 }
 
 # What was measured comes before the last line, which is said again.

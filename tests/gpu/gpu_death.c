@@ -317,7 +317,7 @@ static void no_device_memory_on_one_rank(void) {
     T_FORK(2, full_rank, fk_new(0, 0));
 }
 
-T_MAIN(T_TIMEOUT(killed_under_each_waiting_kernel, 120), T_TIMEOUT(killed_while_all_call, 120),
+T_MAIN(T_TIMEOUT(killed_under_each_waiting_kernel, 180), T_TIMEOUT(killed_while_all_call, 180),
        T(killed_one_of_two), T(killed_under_a_launched_plan), T(killed_under_a_wait_for_a_signal),
        T(a_revoked_communicator_has_a_successor), T(two_processes_on_one_gpu),
        T_TIMEOUT(no_device_memory_on_one_rank, 90))
