@@ -20,9 +20,19 @@ template <int S> DEV void load_part(const symm_args *a, uint32_t (&w)[2], int p,
 }
 template <int S, int N>
 DEV void load_parts(const symm_args *a, hop_words<S, N> &v, const span8 &s) {
+    const int parts = hop_words<S, N>::PARTS;
     if (!gives<S>(a, a->rank) || s.valid <= 0) return;
+    if (parts > 1 && parts_are_whole(a->src, part_bytes(a), s)) {
 #pragma unroll
-    for (int q = 0; q < hop_words<S, N>::PARTS; q++)
+        for (int q = 0; q < parts; q++) {
+            const uint2 x =
+                load8((const char *)a->src + part_for<S>(a, peer_of(a->rank, N ? N : 1, q)) + s.at);
+            v.w[q][0] = x.x, v.w[q][1] = x.y;
+        }
+        return;
+    }
+#pragma unroll
+    for (int q = 0; q < parts; q++)
         load_part<S>(a, v.w[q], N ? peer_of(a->rank, N, q) : a->rank, s);
 }
 /* Those of a thread's first item, loaded while its epoch word is on the way. */
@@ -55,11 +65,7 @@ template <int S, int N> DEV int hop_ll_copy(run &r, uint64_t item, const span8 &
         uint32_t w[N ? N : 1][2];
         if (!takes<S>(a, a->rank)) return 0;
         if (ll_gather<N>(r, item, w)) return 1;
-#pragma unroll
-        for (int p = 0; p < N; p++) {
-            char *to = (char *)a->dst + part_from<S>(a, p) + s.at;
-            if (p != a->rank) store_user(to, w[p], s.valid, alignment(to));
-        }
+        store_peers<N>(a, w, part_bytes(a), s);
         return 0;
     }
     const int count = givers<S, N>(a);

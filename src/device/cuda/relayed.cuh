@@ -68,14 +68,26 @@ DEV void relay_take(const symm_args *a, const share &w, uint32_t k, unsigned j, 
 template <int N, int U>
 DEV void relay_send(const symm_args *a, const share &w, uint32_t k, unsigned j, int align) {
     const int n = N ? N : a->nranks;
-    uint32_t v[N ? N : 1][U][4];
+    uint32_t v[N ? N : 1][U][4] = {};
+    const int whole = align == 16 && w.bytes % 16 == 0; /* rows are 16 bytes a lane or nothing */
 #pragma unroll
     for (int q = 1; q < N; q++) {
         const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
 #pragma unroll
         for (unsigned i = 0; i < U; i++) {
             const uint64_t from = s.at + row_at(w, k, j + i);
-            load_user(v[q][i], (const char *)a->src + from, has_row(w, j + i, from, s), align);
+            if (!whole)
+                load_user(v[q][i], (const char *)a->src + from, has_row(w, j + i, from, s), align);
+        }
+    }
+#pragma unroll
+    for (int q = 1; q < N; q++) { /* no branch: behind one, loads are waited for */
+        const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
+#pragma unroll
+        for (unsigned i = 0; i < U; i++) {
+            const uint64_t from = s.at + row_at(w, k, j + i);
+            const int there = whole && has_row(w, j + i, from, s) > 0;
+            load_sized(v[N ? q : 0][i], (const char *)a->src + from, there ? 16 : 0);
         }
     }
 #pragma unroll
@@ -120,16 +132,25 @@ DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int 
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
     uint4 parts[U][N ? N : 1];
-    uint32_t own[U][4], sum[4];
+    uint32_t own[U][4] = {}, sum[4];
+    const int whole = in == 16 && w.bytes % 16 == 0;
 #pragma unroll
     for (unsigned i = 0; i < U; i++) {
         const uint64_t from = w.mine.at + row_at(w, k, j + i);
-        const int64_t valid = has_row(w, j + i, from, w.mine);
+        if (!whole)
+            load_user(own[i], (const char *)a->src + from, has_row(w, j + i, from, w.mine), in);
+    }
 #pragma unroll
-        for (int p = 0; p < N; p++)
-            if (p != a->rank && valid > 0)
-                parts[i][p] = load_remote(staged_at(a, w, a->rank, p, k, j + i, PHASE_PARTS));
-        load_user(own[i], (const char *)a->src + from, valid, in);
+    for (unsigned i = 0; i < U; i++) { /* no branch: see relay_send */
+        const uint64_t from = w.mine.at + row_at(w, k, j + i);
+        const int there = has_row(w, j + i, from, w.mine) > 0;
+        load_sized(own[i], (const char *)a->src + from, whole && there ? 16 : 0);
+#pragma unroll
+        for (int p = 0; p < N; p++) {
+            parts[i][p] = make_uint4(0, 0, 0, 0);
+            get16_if(parts[i][p], staged_at(a, w, a->rank, p, k, j + i, PHASE_PARTS),
+                     there && p != a->rank);
+        }
     }
 #pragma unroll
     for (unsigned i = 0; i < U; i++) {

@@ -19,6 +19,13 @@ DEV span8 span8_of(uint64_t item, uint64_t bytes) {
     return s;
 }
 
+/* Whether these 8 bytes of every part of a buffer are one load or one store. Then those of all
+ * parts are under way together: between them there is no branch, behind which each is waited
+ * for. */
+DEV int parts_are_whole(const void *buf, uint64_t part, const span8 &s) {
+    return s.valid >= 8 && (((uint64_t)(uintptr_t)buf | part) & 7u) == 0;
+}
+
 /* A thread's first 8 bytes, loaded while its epoch word is on the way. */
 struct first_words {
     uint32_t w[2];
@@ -50,20 +57,22 @@ DEV int ll_recv(run &r, int p, uint64_t item, uint32_t (&w)[2]) {
     return 0;
 }
 
-/* All peers' packets of one item, polled together: N is known, so they are in registers. 1:
- * leave. */
+/* All peers' packets of one item, polled together: N is known, so they are in registers. The own
+ * place, which nobody writes, is loaded too: leaving it out is a branch, behind which compilers may
+ * wait for each load before the next. 1: leave. */
 template <int N> DEV int ll_gather(run &r, uint64_t item, uint32_t (&w)[N ? N : 1][2]) {
     uint32_t polls = 0;
     uint64_t since = 0;
     const char *mine = ll_slot(r, r.a->rank, 0) + item * 16;
     for (;;) {
         int missing = -1;
+        uint4 v[N ? N : 1];
+#pragma unroll
+        for (int p = 0; p < N; p++) v[p] = get16(mine + (uint64_t)p * r.a->scratch.gpu.ll_slot);
 #pragma unroll
         for (int p = 0; p < N; p++) {
-            if (p == r.a->rank) continue;
-            uint4 v = get16(mine + (uint64_t)p * r.a->scratch.gpu.ll_slot);
-            if (!ll_is(v, ll_flag(r))) missing = p;
-            w[p][0] = v.x, w[p][1] = v.z;
+            if (p != r.a->rank && !ll_is(v[p], ll_flag(r))) missing = p;
+            w[p][0] = v[p].x, w[p][1] = v[p].z;
         }
         if (missing < 0) return 0;
         if (poll_again(r, polls, missing, SYMM_STAGE_PACKET, since)) return 1;
@@ -124,15 +133,30 @@ template <int T, int N> DEV void body_ar_ll(run &r, const first_words &first) {
         ar_ll<T, N, ANY_OP>(r, first);
 }
 
+/* Every peer's 8 bytes of an item into its part of the result. */
+template <int N>
+DEV void store_peers(const symm_args *a, const uint32_t (&w)[N ? N : 1][2], uint64_t part,
+                     const span8 &s) {
+    if (parts_are_whole(a->dst, part, s)) {
+#pragma unroll
+        for (int p = 0; p < N; p++)
+            if (p != a->rank)
+                *(uint2 *)((char *)a->dst + (uint64_t)p * part + s.at) =
+                    make_uint2(w[p][0], w[p][1]);
+        return;
+    }
+#pragma unroll
+    for (int p = 0; p < N; p++) {
+        char *to = (char *)a->dst + (uint64_t)p * part + s.at;
+        if (p != a->rank) store_user(to, w[p], s.valid, alignment(to));
+    }
+}
+
 /* The peers' 8 bytes of an item, polled together. 1: leave. */
 template <int N> DEV int gather_peers(run &r, uint64_t item, const span8 &s, uint64_t bytes) {
     uint32_t w[N ? N : 1][2];
     if (ll_gather<N>(r, item, w)) return 1;
-#pragma unroll
-    for (int p = 0; p < N; p++) {
-        char *to = (char *)r.a->dst + (uint64_t)p * bytes + s.at;
-        if (p != r.a->rank) store_user(to, w[p], s.valid, alignment(to));
-    }
+    store_peers<N>(r.a, w, bytes, s);
     return 0;
 }
 

@@ -89,12 +89,27 @@ uint64_t symm_launch_show_stream(const symm_comm *c, symmStream_t stream);
 symmResult_t symm_launch_look(symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
 /* A communicator that pins holds the window; NULL: there is none. */
 symmResult_t symm_launch_pin(symm_comm *c, symm_win *w);
-/* Of calls that are not counted: whether the stream is one that another rank, a thread of this
- * process on the same GPU, has used last. */
-symmResult_t symm_launch_check_mates(const symm_comm *c, symmStream_t stream);
-/* Tells who observes the calls that one was given or captured in which not all ranks hear from each
- * other. */
-void symm_launch_observed(symm_comm *c, symmStream_t stream, int captured);
+/* A graph holds `kept`, made for the call: its one reference is given back. NULL: there was no
+ * memory. what: the call, in words. */
+symmResult_t symm_launch_hold(symm_comm *c, const symm_gpu_capture *in, void *kept,
+                              const symm_graph_user *held, const char *what);
+/* r, of a call. Where it is no fault of the call, and the call was eager, the communicator is
+ * broken: other ranks wait for a kernel that does not come. */
+symmResult_t symm_launch_result(symm_comm *c, symmResult_t r, const symm_gpu_capture *in);
+
+/* Calls in which not all ranks hear from each other, sends and receives or one-sided: they are not
+ * counted, and have a serial number all the same. */
+typedef struct {
+    /* *ctas: of the kernel. serial: 0 of a captured one. */
+    symmResult_t (*launch)(symm_comm *c, void *call, symmStream_t stream, uint64_t capture,
+                           uint32_t serial, int *ctas);
+    symmResult_t (*hold)(symm_comm *c, const symm_gpu_capture *in, void *call);
+} symm_gpu_call;
+/* Eager or captured, in order with the other calls. Ranks that are threads of this process on one
+ * GPU must not use one stream in turn: a stream that another one has used last is refused. */
+symmResult_t symm_launch_uncounted(symm_comm *c, const symm_gpu_call *kind, void *call,
+                                   symmStream_t stream, const symm_gpu_capture *in);
+
 symmResult_t symm_launch_messages_gpu(symm_comm *c, symm_p2p_list *list,
                                       const symmStream_t *streams, int nstreams);
 symmResult_t symm_launch_onesided_gpu(symm_comm *c, const symm_onesided_call *call,

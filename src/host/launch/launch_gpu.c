@@ -71,11 +71,7 @@ static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) 
         SYMM_TRY(symm_launch_pin(l->comm, l->src_win));
         return symm_launch_pin(l->comm, l->dst_win);
     }
-    symm_keep *keep = symm_keep_new(l);
-    if (!keep) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
-    symmResult_t r = symm_graph_hold(l->comm, in, NULL, keep, &symm_keep_held);
-    symm_keep_release(keep);
-    return r;
+    return symm_launch_hold(l->comm, in, symm_keep_new(l), &symm_keep_held, "a collective");
 }
 
 /* The graph holds what the call needs before it has the call. The program orders the replay. */
@@ -105,9 +101,7 @@ static symmResult_t launch_call(symm_comm *c, const symm_launch *l, symmStream_t
         r = order_and_launch(c, l, stream, &in);
         symm_gpu_leave(&scope);
     }
-    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !in.graph)
-        symm_comm_break(c, r, c->rank, "launching a kernel");
-    return r;
+    return symm_launch_result(c, r, &in);
 }
 
 static symmResult_t check_stream(const symm_comm *c, symmStream_t stream) {

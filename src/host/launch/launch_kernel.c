@@ -1,9 +1,11 @@
 /* launch_kernel.c - what calls on GPUs share on their way to a kernel: the launch, numbers of eager
- * calls, streams of ranks that share a GPU, windows that are held. The communicator's user thread,
+ * calls, streams of ranks that share a GPU, what a graph holds; and the whole way of calls that are
+ * not counted. The communicator's user thread,
  * with its context current; no lock. */
 #include <pthread.h>
 
 #include "base/check.h"
+#include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "host/window/window.h"
@@ -54,7 +56,7 @@ uint64_t symm_launch_show_stream(const symm_comm *c, symmStream_t stream) {
 
 /* As check_mates of launch_gpu.c, but these calls are not counted: a stream that another rank has
  * used last is refused. */
-symmResult_t symm_launch_check_mates(const symm_comm *c, symmStream_t stream) {
+static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
     const uint64_t own = symm_launch_show_stream(c, stream);
     for (int p = 0; p < c->nranks; p++) {
         if (!(c->gpus.mates[p / 64] >> p % 64 & 1)) continue;
@@ -65,10 +67,6 @@ symmResult_t symm_launch_check_mates(const symm_comm *c, symmStream_t stream) {
                         (void *)stream, p, c->gpu->device);
     }
     return symmSuccess;
-}
-
-void symm_launch_observed(symm_comm *c, symmStream_t stream, int captured) {
-    if (c->order.observer) c->order.observer->called(c, stream, 0, captured);
 }
 
 /* A graph holds windows and communicator; a communicator that pins holds the windows. */
@@ -82,4 +80,58 @@ static const symm_graph_user pinned = {.retain = ref_window, .release = unref_wi
 
 symmResult_t symm_launch_pin(symm_comm *c, symm_win *w) {
     return w ? symm_graph_hold(c, NULL, NULL, w, &pinned) : symmSuccess;
+}
+
+symmResult_t symm_launch_hold(symm_comm *c, const symm_gpu_capture *in, void *kept,
+                              const symm_graph_user *held, const char *what) {
+    if (!kept) return SYMM_ERR(symmOutOfMemory, "no memory to capture %s", what);
+    const symmResult_t r = symm_graph_hold(c, in, NULL, kept, held);
+    held->release(kept);
+    return r;
+}
+
+symmResult_t symm_launch_result(symm_comm *c, symmResult_t r, const symm_gpu_capture *in) {
+    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !in->graph)
+        symm_comm_break(c, r, c->rank, "launching a kernel");
+    return r;
+}
+
+/* ---- calls that are not counted -------------------------------------------------------------- */
+
+static void observed(symm_comm *c, symmStream_t stream, int captured) {
+    if (c->order.observer) c->order.observer->called(c, stream, 0, captured);
+}
+
+static symmResult_t launch_now(symm_comm *c, const symm_gpu_call *kind, void *call,
+                               symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    int ctas;
+    SYMM_TRY(symm_launch_follow(c, stream));
+    const uint32_t serial = symm_launch_serial(c);
+    if (c->gpus.mate) SYMM_TRY(check_mates(c, stream));
+    SYMM_TRY(kind->launch(c, call, stream, 0, serial, &ctas));
+    g->serial = serial;
+    g->ctas = ctas;
+    observed(c, stream, 0);
+    return symm_launch_given(c, stream);
+}
+
+/* The graph holds what the call needs before it has the call. */
+static symmResult_t launch_captured(symm_comm *c, const symm_gpu_call *kind, void *call,
+                                    symmStream_t stream, const symm_gpu_capture *in) {
+    int ctas;
+    SYMM_TRY(symm_launch_may_capture(c, stream));
+    SYMM_TRY(kind->hold(c, in, call));
+    SYMM_TRY(symm_captured_follow(c, in->id, stream));
+    SYMM_TRY(kind->launch(c, call, stream, in->id, 0, &ctas));
+    SYMM_TRY(symm_captured_given(c, in->id, stream));
+    symm_doing_capture(c);
+    observed(c, stream, 1);
+    return symmSuccess;
+}
+
+symmResult_t symm_launch_uncounted(symm_comm *c, const symm_gpu_call *kind, void *call,
+                                   symmStream_t stream, const symm_gpu_capture *in) {
+    return in->graph ? launch_captured(c, kind, call, stream, in)
+                     : launch_now(c, kind, call, stream);
 }

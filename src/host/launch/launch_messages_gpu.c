@@ -4,7 +4,6 @@
  * lock. An eager list allocates nothing, but for an event if it has several streams. */
 #include "base/check.h"
 #include "device/host/reduce.h"
-#include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "host/gpu/point.h"
@@ -66,8 +65,9 @@ static symmResult_t put_list(sender *s, const symm_p2p_list *l) {
     return symmSuccess;
 }
 
-static symmResult_t launch(symm_comm *c, const symm_p2p_list *l, symmStream_t stream,
-                           uint64_t capture, uint32_t serial, int *ctas) {
+static symmResult_t launch(symm_comm *c, void *call, symmStream_t stream, uint64_t capture,
+                           uint32_t serial, int *ctas) {
+    const symm_p2p_list *l = call;
     const symm_message_grid g = symm_launch_message_grid(c, l->args, l->ops, l->n, l->nchannels);
     const symm_gpu_grid grid = {c->gpu->messages, g.ctas, g.threads, 0};
     sender s = {.comm = c, .stream = stream, .capture = capture};
@@ -84,43 +84,16 @@ static symmResult_t launch(symm_comm *c, const symm_p2p_list *l, symmStream_t st
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static symmResult_t launch_now(symm_comm *c, const symm_p2p_list *l, symmStream_t stream) {
-    struct symm_gpu *g = c->gpu;
-    int ctas;
-    SYMM_TRY(symm_launch_follow(c, stream));
-    const uint32_t serial = symm_launch_serial(c);
-    if (c->gpus.mate) SYMM_TRY(symm_launch_check_mates(c, stream));
-    SYMM_TRY(launch(c, l, stream, 0, serial, &ctas));
-    g->serial = serial;
-    g->ctas = ctas;
-    symm_launch_observed(c, stream, 0);
-    return symm_launch_given(c, stream);
-}
-
-static symmResult_t hold(symm_comm *c, const symm_gpu_capture *in, symm_p2p_list *l) {
+static symmResult_t hold(symm_comm *c, const symm_gpu_capture *in, void *call) {
+    symm_p2p_list *l = call;
     if (symm_gpu_pins(c)) {
         for (int i = 0; i < l->n; i++) SYMM_TRY(symm_launch_pin(c, l->wins[i]));
         return symmSuccess;
     }
-    symm_kept_list *kept = symm_kept_list_new(c, l);
-    if (!kept) return SYMM_ERR(symmOutOfMemory, "no memory to capture sends and receives");
-    const symmResult_t r = symm_graph_hold(c, in, NULL, kept, &symm_kept_list_held);
-    symm_kept_list_release(kept);
-    return r;
+    return symm_launch_hold(c, in, symm_kept_list_new(c, l), &symm_kept_list_held,
+                            "sends and receives");
 }
-
-static symmResult_t launch_captured(symm_comm *c, symm_p2p_list *l, symmStream_t stream,
-                                    const symm_gpu_capture *in) {
-    int ctas;
-    SYMM_TRY(symm_launch_may_capture(c, stream));
-    SYMM_TRY(hold(c, in, l));
-    SYMM_TRY(symm_captured_follow(c, in->id, stream));
-    SYMM_TRY(launch(c, l, stream, in->id, 0, &ctas));
-    SYMM_TRY(symm_captured_given(c, in->id, stream));
-    symm_doing_capture(c);
-    symm_launch_observed(c, stream, 1);
-    return symmSuccess;
-}
+static const symm_gpu_call messages = {launch, hold};
 
 /* ---- several streams in a group -------------------------------------------------------------- */
 
@@ -151,7 +124,7 @@ static symmResult_t run(symm_comm *c, symm_p2p_list *l, const symmStream_t *stre
                         symm_gpu_capture *in, symm_mark *m) {
     SYMM_TRY(look_all(c, streams, n, in));
     for (int i = 1; i < n; i++) SYMM_TRY(follow(m, streams[0], streams[i]));
-    SYMM_TRY(in->graph ? launch_captured(c, l, streams[0], in) : launch_now(c, l, streams[0]));
+    SYMM_TRY(symm_launch_uncounted(c, &messages, l, streams[0], in));
     for (int i = 1; i < n; i++) SYMM_TRY(follow(m, streams[i], streams[0]));
     return symmSuccess;
 }
@@ -168,7 +141,5 @@ symmResult_t symm_launch_messages_gpu(symm_comm *c, symm_p2p_list *list,
         symm_gpu_leave(&scope);
     }
     if (m.event) symm_mark_end(c, &m);
-    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !in.graph)
-        symm_comm_break(c, r, c->rank, "launching a kernel");
-    return r;
+    return symm_launch_result(c, r, &in);
 }

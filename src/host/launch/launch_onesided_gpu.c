@@ -3,7 +3,6 @@
  * with its context current; symm_signals_unused_gpu: any thread. No lock. An eager call allocates
  * nothing. */
 #include "base/check.h"
-#include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "host/window/window.h"
@@ -35,8 +34,9 @@ static void fill(symm_gpu_onesided_args *args, const symm_onesided_call *call) {
 }
 
 /* A call that has nothing to do runs all the same: it is a point of the order. */
-static symmResult_t launch(symm_comm *c, const symm_onesided_call *call, symmStream_t stream,
-                           uint64_t capture, uint32_t serial, int *ctas) {
+static symmResult_t launch(symm_comm *c, void *arg, symmStream_t stream, uint64_t capture,
+                           uint32_t serial, int *ctas) {
+    const symm_onesided_call *call = arg;
     symm_gpu_onesided_args args = {.a = *call->args};
     fill(&args, call);
     const symm_message_grid g = symm_launch_copy_grid(c, args.bytes);
@@ -51,43 +51,16 @@ static symmResult_t launch(symm_comm *c, const symm_onesided_call *call, symmStr
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static symmResult_t launch_now(symm_comm *c, const symm_onesided_call *call, symmStream_t stream) {
-    struct symm_gpu *g = c->gpu;
-    int ctas;
-    SYMM_TRY(symm_launch_follow(c, stream));
-    const uint32_t serial = symm_launch_serial(c);
-    if (c->gpus.mate) SYMM_TRY(symm_launch_check_mates(c, stream));
-    SYMM_TRY(launch(c, call, stream, 0, serial, &ctas));
-    g->serial = serial;
-    g->ctas = ctas;
-    symm_launch_observed(c, stream, 0);
-    return symm_launch_given(c, stream);
-}
-
-static symmResult_t hold(symm_comm *c, const symm_gpu_capture *in, const symm_onesided_call *call) {
+static symmResult_t hold(symm_comm *c, const symm_gpu_capture *in, void *arg) {
+    const symm_onesided_call *call = arg;
     if (symm_gpu_pins(c)) {
         SYMM_TRY(symm_launch_pin(c, call->near));
         return symm_launch_pin(c, call->target);
     }
-    symm_kept_list *kept = symm_kept_onesided(c, call);
-    if (!kept) return SYMM_ERR(symmOutOfMemory, "no memory to capture a one-sided call");
-    const symmResult_t r = symm_graph_hold(c, in, NULL, kept, &symm_kept_list_held);
-    symm_kept_list_release(kept);
-    return r;
+    return symm_launch_hold(c, in, symm_kept_onesided(c, call), &symm_kept_list_held,
+                            "a one-sided call");
 }
-
-static symmResult_t launch_captured(symm_comm *c, const symm_onesided_call *call,
-                                    symmStream_t stream, const symm_gpu_capture *in) {
-    int ctas;
-    SYMM_TRY(symm_launch_may_capture(c, stream));
-    SYMM_TRY(hold(c, in, call));
-    SYMM_TRY(symm_captured_follow(c, in->id, stream));
-    SYMM_TRY(launch(c, call, stream, in->id, 0, &ctas));
-    SYMM_TRY(symm_captured_given(c, in->id, stream));
-    symm_doing_capture(c);
-    symm_launch_observed(c, stream, 1);
-    return symmSuccess;
-}
+static const symm_gpu_call onesided = {launch, hold};
 
 symmResult_t symm_launch_onesided_gpu(symm_comm *c, const symm_onesided_call *call,
                                       symmStream_t stream) {
@@ -96,12 +69,10 @@ symmResult_t symm_launch_onesided_gpu(symm_comm *c, const symm_onesided_call *ca
     symmResult_t r = symm_gpu_enter(c, &scope);
     if (!r) {
         r = symm_launch_look(c, stream, &in);
-        if (!r) r = in.graph ? launch_captured(c, call, stream, &in) : launch_now(c, call, stream);
+        if (!r) r = symm_launch_uncounted(c, &onesided, (void *)call, stream, &in);
         symm_gpu_leave(&scope);
     }
-    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !in.graph)
-        symm_comm_break(c, r, c->rank, "launching a kernel");
-    return r;
+    return symm_launch_result(c, r, &in);
 }
 
 /* ---- counts ---------------------------------------------------------------------------------- */
