@@ -60,12 +60,7 @@ DEV void store_rows(char *part, const uint32_t (&v)[U][4], uint64_t from, uint64
     }
 }
 
-/* Whether a warp's rows of a part, or of each part of this size, are 16 bytes a lane or nothing.
- * Then load_whole does, without a branch: behind one a part's loads are waited for before the next
- * part's are made. It leaves rows beyond `bytes` as they are. */
-DEV int rows_are_whole(const void *part, uint64_t bytes) {
-    return (((uint64_t)(uintptr_t)part | bytes) & 15u) == 0;
-}
+/* Rows that are whole, of a part; those beyond `bytes` stay as they are. */
 template <int U>
 DEV void load_whole(uint32_t (&v)[U][4], const char *part, uint64_t from, uint64_t bytes) {
 #pragma unroll

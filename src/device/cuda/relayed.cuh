@@ -23,6 +23,12 @@
 
 enum { PHASE_PARTS, PHASE_RESULTS, PHASES };
 
+/* Whether a warp's rows of a buffer, or of each of its parts of this size, are 16 bytes a lane or
+ * nothing. Then they are loaded without a branch: behind one a peer's loads are waited for before
+ * the next peer's are made. */
+DEV int rows_are_whole(const void *part, uint64_t bytes) {
+    return (((uint64_t)(uintptr_t)part | bytes) & 15u) == 0;
+}
 /* Bytes that there are of the 16 at `from` of row j; below 1: none. */
 DEV int64_t has_row(const share &w, unsigned j, uint64_t from, const slice &s) {
     return j < w.rows ? (int64_t)(s.end - from) : 0;
@@ -69,7 +75,7 @@ template <int N, int U>
 DEV void relay_send(const symm_args *a, const share &w, uint32_t k, unsigned j, int align) {
     const int n = N ? N : a->nranks;
     uint32_t v[N ? N : 1][U][4] = {};
-    const int whole = align == 16 && w.bytes % 16 == 0; /* rows are 16 bytes a lane or nothing */
+    const int whole = rows_are_whole(a->src, w.bytes);
 #pragma unroll
     for (int q = 1; q < N; q++) {
         const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
@@ -81,7 +87,7 @@ DEV void relay_send(const symm_args *a, const share &w, uint32_t k, unsigned j, 
         }
     }
 #pragma unroll
-    for (int q = 1; q < N; q++) { /* no branch: behind one, loads are waited for */
+    for (int q = 1; q < N; q++) { /* no branch */
         const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
 #pragma unroll
         for (unsigned i = 0; i < U; i++) {
@@ -133,7 +139,7 @@ DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int 
     const int n = N ? N : a->nranks;
     uint4 parts[U][N ? N : 1];
     uint32_t own[U][4] = {}, sum[4];
-    const int whole = in == 16 && w.bytes % 16 == 0;
+    const int whole = rows_are_whole(a->src, w.bytes);
 #pragma unroll
     for (unsigned i = 0; i < U; i++) {
         const uint64_t from = w.mine.at + row_at(w, k, j + i);
@@ -141,7 +147,7 @@ DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int 
             load_user(own[i], (const char *)a->src + from, has_row(w, j + i, from, w.mine), in);
     }
 #pragma unroll
-    for (unsigned i = 0; i < U; i++) { /* no branch: see relay_send */
+    for (unsigned i = 0; i < U; i++) { /* no branch */
         const uint64_t from = w.mine.at + row_at(w, k, j + i);
         const int there = has_row(w, j + i, from, w.mine) > 0;
         load_sized(own[i], (const char *)a->src + from, whole && there ? 16 : 0);
