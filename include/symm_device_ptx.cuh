@@ -138,10 +138,10 @@ SYMM_DEV int put_whole_warp(void *p, uint4 v) {
     return apart;
 }
 
-/* The same for a load, where all lanes want it. (It asks for the whole warp in other words, so that
- * check_sass.sh tells loads from stores.) What one instruction loads of a line of 128 bytes
- * is as it was at one moment: PTX does not promise it, nor that such a store arrives as one;
- * gpu_litmus looks for lines in pieces. */
+/* The same for a load. Where a lane does not want it, or the warp is not whole, v is not defined
+ * afterwards. (It asks for the whole warp in other words, so that check_sass.sh tells loads from
+ * stores.) What one instruction loads of a line of 128 bytes is as it was at one moment: PTX does
+ * not promise it, nor that such a store arrives as one; gpu_litmus looks for lines in pieces. */
 SYMM_DEV int get_whole_warp(uint4 &v, const void *p, int wanted) {
     int apart;
     asm volatile("{\n\t.reg .pred whole, reads;\n\t.reg .b32 here;\n\t" SYMM_PTX_REG16
@@ -149,7 +149,7 @@ SYMM_DEV int get_whole_warp(uint4 &v, const void *p, int wanted) {
                  "setp.ne.and.s32 reads, %6, 0, whole;\n\t"
                  "@reads " SYMM_PTX_LOAD16("%5", "%1", "%2", "%3", "%4")
                      SYMM_PTX_UNPACK16("%1", "%2", "%3", "%4") "selp.s32 %0, 0, 1, whole;\n\t}"
-                 : "=r"(apart), "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                 : "=r"(apart), "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(p), "r"(wanted)
                  : "memory");
     return apart;

@@ -118,9 +118,12 @@ EMU_LOAD(load8, emu_turn, uint2, uint2, EMU_RELAXED)
 EMU_LOAD(load4, emu_turn, uint32_t, uint32_t, EMU_RELAXED)
 EMU_LOAD(pair_at, emu_turn, uint16_t, uint32_t, EMU_RELAXED)
 EMU_LOAD(byte_at, emu_turn, uint8_t, uint32_t, EMU_RELAXED)
-DEV void get16_if(uint4 &v, const void *p, int wanted) {
-    if (wanted) v = get16(p);
+/* What an instruction that is not carried out leaves in its registers: a kernel that relies on
+ * zeros, or on what was there, finds neither. */
+DEV uint4 emu_undefined(void) {
+    return make_uint4(0xdeadbee1u, 0xdeadbee2u, 0xdeadbee3u, 0xdeadbee4u);
 }
+DEV void get16_if(uint4 &v, const void *p, int wanted) { v = wanted ? get16(p) : emu_undefined(); }
 DEV void load_sized(uint32_t (&v)[4], const char *p, int size) {
     const uint4 all = size == 16 ? load16(p) : make_uint4(v[0], v[1], v[2], v[3]);
     const uint2 two = size == 8 ? load8(p) : make_uint2(all.x, all.y);
@@ -175,6 +178,7 @@ DEV int put_whole_warp(void *p, uint4 v) {
 }
 DEV int get_whole_warp(uint4 &v, const void *p, int wanted) {
     emu_poll(EMU_LOOKS);
+    v = emu_undefined();
     return emu_warp_load((void *)&v, wanted ? p : (const void *)0);
 }
 

@@ -60,14 +60,6 @@ DEV void store_rows(char *part, const uint32_t (&v)[U][4], uint64_t from, uint64
     }
 }
 
-/* Rows that are whole, of a part; those beyond `bytes` stay as they are. */
-template <int U>
-DEV void load_whole(uint32_t (&v)[U][4], const char *part, uint64_t from, uint64_t bytes) {
-#pragma unroll
-    for (int i = 0; i < U; i++)
-        load_sized(v[i], part + from + i * ROW, from + i * ROW < bytes ? 16 : 0);
-}
-
 /* Chunk by chunk, each chunk to another rank first; the own part is one of them. */
 template <int S, int N> DEV void hop_direct(run &r, const places &at) {
     const int U = 8;
@@ -104,14 +96,9 @@ DEV void hop_rows_send(const symm_args *a, const share &w, uint32_t k, unsigned 
     const int most = most_takers<S, N>(), count = takers<S, N>(a);
     char *own = own_target<S>(a);
     if (from >= w.bytes || !gives<S>(a, a->rank)) return;
-    uint32_t v[S & SRC_EACH && N ? N : 1][U][4] = {};
+    uint32_t v[S & SRC_EACH && N ? N : 1][U][4];
     if (own || !(S & SRC_EACH)) load_rows<U>(v[0], own_source<S>(a), from, w.bytes, ROW);
-    if (S & SRC_EACH && N && rows_are_whole(a->src, w.bytes)) {
-#pragma unroll
-        for (int q = 1; q < N; q++)
-            load_whole<U>(v[N ? q : 0], (const char *)a->src + part_for<S>(a, taker<S, N>(a, q)),
-                          from, w.bytes);
-    } else if (S & SRC_EACH && N) {
+    if (S & SRC_EACH && N) {
 #pragma unroll
         for (int q = 1; q < N; q++)
             load_rows<U>(v[N ? q : 0], (const char *)a->src + part_for<S>(a, taker<S, N>(a, q)),
@@ -159,19 +146,15 @@ DEV void hop_rows_sum(const run &r, const share &w, uint32_t k, unsigned j, cons
     const int n = N ? N : a->nranks;
     reduction<T, 4, OP> sum[U];
     uint4 v[N ? N : 1][U];
-    uint32_t mine[U][4] = {};
-    const uint64_t whole = rows_are_whole(own, bytes) ? bytes : 0;
-    if (!whole) load_rows<U>(mine, own, from, bytes, ROW);
+    uint32_t mine[U][4];
 #pragma unroll
     for (int p = 0; p < N; p++) {
         const char *rows = staged_at(a, w, a->rank, p, k, j);
 #pragma unroll
-        for (int i = 0; i < U; i++) {
-            v[p][i] = make_uint4(0, 0, 0, 0);
-            get16_if(v[p][i], rows + i * ROW, p != a->rank && from + i * ROW < bytes);
-        }
+        for (int i = 0; i < U; i++)
+            if (p != a->rank && from + i * ROW < bytes) v[p][i] = load_remote(rows + i * ROW);
     }
-    load_whole<U>(mine, own, from, whole);
+    load_rows<U>(mine, own, from, bytes, ROW);
 #pragma unroll
     for (int p = 0; p < n; p++) {
         const char *rows = staged_at(a, w, a->rank, p, k, j);

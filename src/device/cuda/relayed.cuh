@@ -23,12 +23,6 @@
 
 enum { PHASE_PARTS, PHASE_RESULTS, PHASES };
 
-/* Whether a warp's rows of a buffer, or of each of its parts of this size, are 16 bytes a lane or
- * nothing. Then they are loaded without a branch: behind one a peer's loads are waited for before
- * the next peer's are made. */
-DEV int rows_are_whole(const void *part, uint64_t bytes) {
-    return (((uint64_t)(uintptr_t)part | bytes) & 15u) == 0;
-}
 /* Bytes that there are of the 16 at `from` of row j; below 1: none. */
 DEV int64_t has_row(const share &w, unsigned j, uint64_t from, const slice &s) {
     return j < w.rows ? (int64_t)(s.end - from) : 0;
@@ -74,26 +68,14 @@ DEV void relay_take(const symm_args *a, const share &w, uint32_t k, unsigned j, 
 template <int N, int U>
 DEV void relay_send(const symm_args *a, const share &w, uint32_t k, unsigned j, int align) {
     const int n = N ? N : a->nranks;
-    uint32_t v[N ? N : 1][U][4] = {};
-    const int whole = rows_are_whole(a->src, w.bytes);
+    uint32_t v[N ? N : 1][U][4];
 #pragma unroll
     for (int q = 1; q < N; q++) {
         const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
 #pragma unroll
         for (unsigned i = 0; i < U; i++) {
             const uint64_t from = s.at + row_at(w, k, j + i);
-            if (!whole)
-                load_user(v[q][i], (const char *)a->src + from, has_row(w, j + i, from, s), align);
-        }
-    }
-#pragma unroll
-    for (int q = 1; q < N; q++) { /* no branch */
-        const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
-#pragma unroll
-        for (unsigned i = 0; i < U; i++) {
-            const uint64_t from = s.at + row_at(w, k, j + i);
-            const int there = whole && has_row(w, j + i, from, s) > 0;
-            load_sized(v[N ? q : 0][i], (const char *)a->src + from, there ? 16 : 0);
+            load_user(v[q][i], (const char *)a->src + from, has_row(w, j + i, from, s), align);
         }
     }
 #pragma unroll
@@ -138,25 +120,16 @@ DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int 
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
     uint4 parts[U][N ? N : 1];
-    uint32_t own[U][4] = {}, sum[4];
-    const int whole = rows_are_whole(a->src, w.bytes);
+    uint32_t own[U][4], sum[4];
 #pragma unroll
     for (unsigned i = 0; i < U; i++) {
         const uint64_t from = w.mine.at + row_at(w, k, j + i);
-        if (!whole)
-            load_user(own[i], (const char *)a->src + from, has_row(w, j + i, from, w.mine), in);
-    }
+        const int64_t valid = has_row(w, j + i, from, w.mine);
 #pragma unroll
-    for (unsigned i = 0; i < U; i++) { /* no branch */
-        const uint64_t from = w.mine.at + row_at(w, k, j + i);
-        const int there = has_row(w, j + i, from, w.mine) > 0;
-        load_sized(own[i], (const char *)a->src + from, whole && there ? 16 : 0);
-#pragma unroll
-        for (int p = 0; p < N; p++) {
-            parts[i][p] = make_uint4(0, 0, 0, 0);
-            get16_if(parts[i][p], staged_at(a, w, a->rank, p, k, j + i, PHASE_PARTS),
-                     there && p != a->rank);
-        }
+        for (int p = 0; p < N; p++)
+            if (p != a->rank && valid > 0)
+                parts[i][p] = load_remote(staged_at(a, w, a->rank, p, k, j + i, PHASE_PARTS));
+        load_user(own[i], (const char *)a->src + from, valid, in);
     }
 #pragma unroll
     for (unsigned i = 0; i < U; i++) {

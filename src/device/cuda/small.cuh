@@ -57,9 +57,8 @@ DEV int ll_recv(run &r, int p, uint64_t item, uint32_t (&w)[2]) {
     return 0;
 }
 
-/* All peers' packets of one item, polled together: N is known, so they are in registers. The own
- * place, which nobody writes, is loaded too: leaving it out is a branch, behind which compilers may
- * wait for each load before the next. 1: leave. */
+/* All peers' packets of one item, polled together: N is known, so they are in registers. w of the
+ * own rank is not defined afterwards. 1: leave. */
 template <int N> DEV int ll_gather(run &r, uint64_t item, uint32_t (&w)[N ? N : 1][2]) {
     uint32_t polls = 0;
     uint64_t since = 0;
@@ -68,7 +67,8 @@ template <int N> DEV int ll_gather(run &r, uint64_t item, uint32_t (&w)[N ? N : 
         int missing = -1;
         uint4 v[N ? N : 1];
 #pragma unroll
-        for (int p = 0; p < N; p++) v[p] = get16(mine + (uint64_t)p * r.a->scratch.gpu.ll_slot);
+        for (int p = 0; p < N; p++)
+            get16_if(v[p], mine + (uint64_t)p * r.a->scratch.gpu.ll_slot, p != r.a->rank);
 #pragma unroll
         for (int p = 0; p < N; p++) {
             if (p != r.a->rank && !ll_is(v[p], ll_flag(r))) missing = p;

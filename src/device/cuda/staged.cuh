@@ -182,24 +182,21 @@ DEV void rows_sum(const run &r, const share &w, uint32_t k, unsigned j, uint64_t
     uint4 v[N ? N : 1][U];
 #pragma unroll
     for (int p = 0; p < N; p++) {
-        const char *rows = staged_at(a, w, a->rank, p, k, j), *own = (const char *)a->src + from;
+        const char *rows = rows_of(a, w, p, from, k, j);
 #pragma unroll
-        for (int i = 0; i < U; i++) { /* two in place of rows_of: it would be a branch */
-            const int in = from + i * ROW + 16 <= w.mine.end;
-            v[p][i] = make_uint4(0, 0, 0, 0);
-            get16_if(v[p][i], rows + i * ROW, in && p != a->rank);
-            get16_if(v[p][i], own + i * ROW, in && p == a->rank);
-        }
+        for (int i = 0; i < U; i++)
+            if (from + i * ROW + 16 <= w.mine.end) v[p][i] = load_remote(rows + i * ROW);
     }
 #pragma unroll
     for (int p = 0; p < n; p++) {
+        const char *rows = rows_of(a, w, p, from, k, j);
 #pragma unroll
         for (int i = 0; i < U; i++) {
             uint32_t x[4] = {0, 0, 0, 0};
             if (N)
                 to_words(x, v[N ? p : 0][i]);
             else if (from + i * ROW + 16 <= w.mine.end)
-                to_words(x, load_remote(rows_of(a, w, p, from, k, j) + i * ROW));
+                to_words(x, load_remote(rows + i * ROW));
             if (p == 0)
                 sum[i].first((int)a->op, x, scale_of<T, OP>(r, p));
             else

@@ -42,23 +42,13 @@ DEV void slices_stage(const symm_args *a, const share &w, uint32_t k, unsigned j
     const int n = N ? N : a->nranks;
     const uint64_t from = row_at(w, k, j);
     if (!gives<S>(a, a->rank)) return;
-    uint32_t v[N ? N : 1][U][4] = {};
-    if (N && rows_are_whole(a->src, w.bytes)) {
+    uint32_t v[N ? N : 1][U][4];
 #pragma unroll
-        for (int q = 1; q < N; q++) {
-            const int p = peer_of(a->rank, n, q);
-            const owned o = owned_by(a, w, p, k);
-            load_whole<U>(v[N ? q : 0], (const char *)a->src + o.at, from,
-                          is_root(a, p) ? 0 : o.bytes);
-        }
-    } else {
-#pragma unroll
-        for (int q = 1; q < N; q++) {
-            const int p = peer_of(a->rank, n, q);
-            const owned o = owned_by(a, w, p, k);
-            if (!is_root(a, p) && from < o.bytes)
-                load_rows<U>(v[N ? q : 0], (const char *)a->src + o.at, from, o.bytes, ROW);
-        }
+    for (int q = 1; q < N; q++) {
+        const int p = peer_of(a->rank, n, q);
+        const owned o = owned_by(a, w, p, k);
+        if (!is_root(a, p) && from < o.bytes)
+            load_rows<U>(v[N ? q : 0], (const char *)a->src + o.at, from, o.bytes, ROW);
     }
 #pragma unroll
     for (int q = 1; q < n; q++) {

@@ -425,11 +425,9 @@ template <int T, int OP> DEV void row_sum(const run &r, const uneven &u, uint32_
     for (int from = 0; from < a->nranks; from += TOGETHER) {
         uint4 v[TOGETHER];
 #pragma unroll
-        for (int i = 0; i < TOGETHER; i++) {
-            v[i] = make_uint4(0, 0, 0, 0);
-            get16_if(v[i], staged_at(a, u.w, a->rank, from + i, k, j),
-                     from + i < a->nranks && from + i != a->rank);
-        }
+        for (int i = 0; i < TOGETHER; i++)
+            if (from + i < a->nranks && from + i != a->rank)
+                v[i] = load_remote(staged_at(a, u.w, a->rank, from + i, k, j));
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
             const int p = from + i;
