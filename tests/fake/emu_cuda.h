@@ -123,7 +123,9 @@ EMU_LOAD(byte_at, emu_turn, uint8_t, uint32_t, EMU_RELAXED)
 DEV uint4 emu_undefined(void) {
     return make_uint4(0xdeadbee1u, 0xdeadbee2u, 0xdeadbee3u, 0xdeadbee4u);
 }
-DEV void get16_if(uint4 &v, const void *p, int wanted) { v = wanted ? get16(p) : emu_undefined(); }
+DEV void get16_if(uint4 &v, const void *p, int wanted) {
+    v = wanted ? get16(p) : emu_undefined();
+}
 DEV void load_sized(uint32_t (&v)[4], const char *p, int size) {
     const uint4 all = size == 16 ? load16(p) : make_uint4(v[0], v[1], v[2], v[3]);
     const uint2 two = size == 8 ? load8(p) : make_uint2(all.x, all.y);

@@ -11,6 +11,7 @@
 #undef FIRST_PARTS
 #undef HOPS
 #undef SHAPES
+#undef ROOTED_SHOTS
 #undef RANKS
 
 #define SYMM_T     symmFloat32
@@ -25,6 +26,7 @@
 #undef FIRST_PARTS
 #undef HOPS
 #undef SHAPES
+#undef ROOTED_SHOTS
 #undef RANKS
 #define SYMM_T     symmBfloat16
 #define SYMM_TNAME bf16
@@ -38,6 +40,7 @@
 #undef FIRST_PARTS
 #undef HOPS
 #undef SHAPES
+#undef ROOTED_SHOTS
 #undef RANKS
 #define SYMM_T     symmUint8
 #define SYMM_TNAME u8
@@ -101,7 +104,10 @@ extern "C" void emu_wait_and_look(const symm_args a) {
 #define ONE(name) {#name, name},
 #define RANKS_(row) \
     ONE(symm_##row##_n2) ONE(symm_##row##_n4) ONE(symm_##row##_n8) ONE(symm_##row##_n0)
-#define TYPES(row) RANKS_(row##_f32) RANKS_(row##_bf16) RANKS_(row##_u8)
+/* Rows of three and more ranks. */
+#define MORE_(row)       ONE(symm_##row##_n4) ONE(symm_##row##_n8) ONE(symm_##row##_n0)
+#define MORE_TYPES_(row) MORE_(row##_f32) MORE_(row##_bf16) MORE_(row##_u8)
+#define TYPES(row)       RANKS_(row##_f32) RANKS_(row##_bf16) RANKS_(row##_u8)
 static const struct {
     const char *name;
     emu_kernel kernel;
@@ -112,15 +118,16 @@ static const struct {
                 RANKS_(all_gather_ll) RANKS_(all_gather_push_ll128) RANKS_(all_gather_direct) TYPES(
                     reduce_scatter_ll) TYPES(reduce_scatter_push_ll128) TYPES(reduce_scatter_staged)
                     TYPES(reduce_ll) TYPES(reduce_push_ll128) TYPES(reduce_2hop_direct)
-                        RANKS_(alltoall_ll) RANKS_(alltoall_push_ll128) RANKS_(alltoall_direct)
-                            RANKS_(broadcast_ll) RANKS_(broadcast_push_ll128)
-                                RANKS_(broadcast_2hop_direct) RANKS_(gather_ll)
-                                    RANKS_(gather_push_ll128) RANKS_(gather_direct)
-                                        RANKS_(scatter_ll) RANKS_(scatter_push_ll128)
-                                            RANKS_(scatter_direct) ONE(symm_barrier_word_n0)
-                                                ONE(emu_scatter) ONE(emu_scattered) ONE(emu_p2p)
-                                                    ONE(emu_p2p_list) ONE(emu_onesided)
-                                                        ONE(emu_flag) ONE(emu_wait_and_look)};
+                        MORE_TYPES_(reduce_2shot_ll128) MORE_(broadcast_2shot_ll128)
+                            RANKS_(alltoall_ll) RANKS_(alltoall_push_ll128) RANKS_(alltoall_direct)
+                                RANKS_(broadcast_ll) RANKS_(broadcast_push_ll128)
+                                    RANKS_(broadcast_2hop_direct) RANKS_(gather_ll)
+                                        RANKS_(gather_push_ll128) RANKS_(gather_direct)
+                                            RANKS_(scatter_ll) RANKS_(scatter_push_ll128)
+                                                RANKS_(scatter_direct) ONE(symm_barrier_word_n0)
+                                                    ONE(emu_scatter) ONE(emu_scattered) ONE(emu_p2p)
+                                                        ONE(emu_p2p_list) ONE(emu_onesided)
+                                                            ONE(emu_flag) ONE(emu_wait_and_look)};
 
 /* Those with a count per rank: a launch copies the parts of its call. */
 #define WITH_PARTS(row)                                                        \

@@ -114,6 +114,34 @@ static void forced_kernels_have_the_grid_of_their_size(void) {
     }
 }
 
+/* Lines that cross twice with a root, which owns no slice and with whom, as between any two ranks,
+ * go lines of one phase: 1 MB is one item, and 2 MB have as many warps as there are places for. */
+static void rooted_shots_use_both_phases(void) {
+    static const struct {
+        symmColl_t coll;
+        symm_kernel_id kernel;
+        uint64_t bytes, warps;
+    } of[] = {{symmCollReduce, SYMM_KERNEL_RD_2SHOT128, 1 << 20, 0},
+              {symmCollBroadcast, SYMM_KERNEL_BC_2SHOT128, 1 << 20, 0},
+              {symmCollReduce, SYMM_KERNEL_RD_2SHOT128, 2 << 20, 2 * 264},
+              {symmCollBroadcast, SYMM_KERNEL_BC_2SHOT128, 2 << 20, 3 * 264}};
+    for (unsigned i = 0; i < sizeof of / sizeof of[0]; i++) {
+        symm_plan_env env = {.nranks = 4, .gpu = 1, .sms = 264, .quarter = 1};
+        const symm_call call = {
+            .coll = of[i].coll, .count = of[i].bytes, .type = symmUint8, .esize = 1};
+        env.scratch = symm_plan_gpu_scratch(32 << 20, 4);
+        const symm_plan p = symm_plan_make(&env, &call);
+        const uint64_t warps = (uint64_t)p.ctas * (unsigned)p.line_warps;
+        T_EQ(p.kernel, of[i].kernel);
+        T_EQ(p.lines, 1);
+        if (of[i].warps)
+            T_EQ(warps, of[i].warps);
+        else
+            T_CHECKF(warps * 480 * 3 >= of[i].bytes, "case %u: %d CTAs of %d warps", i, p.ctas,
+                     p.line_warps);
+    }
+}
+
 /* What is left of a GPU for others, by what the program has asked for. */
 static void budgets(void) {
     static const struct {
@@ -139,4 +167,5 @@ static void budgets(void) {
 }
 
 T_MAIN(T(large_calls_fill_the_gpu), T(direct_kernels_relay_by_size),
-       T(quarters_relay_less_by_lines), T(forced_kernels_have_the_grid_of_their_size), T(budgets))
+       T(quarters_relay_less_by_lines), T(forced_kernels_have_the_grid_of_their_size),
+       T(rooted_shots_use_both_phases), T(budgets))

@@ -64,7 +64,7 @@ template <int S, int N> DEV int hop_ll_copy(run &r, uint64_t item, const span8 &
     if (N > 2 && !(S & ROOT_GIVES)) {
         uint32_t w[N ? N : 1][2];
         if (!takes<S>(a, a->rank)) return 0;
-        if (ll_gather<N>(r, item, w)) return 1;
+        if (ll_gather<N, 1>(r, item, w)) return 1;
         store_peers<N>(a, w, part_bytes(a), s);
         return 0;
     }

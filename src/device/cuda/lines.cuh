@@ -364,8 +364,10 @@ DEV int each_reduce(run &r, const warp_work &w, const line_run &l, uint32_t (&ow
     sum.last((int)a->op, a->nranks, own);
     return 0;
 }
-/* Reduces one line, of phase 0, of any number of ranks; own data as in run_reduce. SENDS: the
- * result goes to every peer as well, phase 1. 1: leave. */
+/* Where a reduced line goes: into the buffer of the result, and to every peer, phase 1; or to the
+ * root alone. */
+enum { SENDS_NOT, SENDS_ALL, SENDS_ROOT };
+/* Reduces one line, of phase 0, of any number of ranks; own data as in run_reduce. 1: leave. */
 template <int T, int N, int OP, int SENDS>
 DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
     uint32_t own[4];
@@ -376,14 +378,18 @@ DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buf
         four_reduce<T>(r, own, v);
     else if constexpr (N != 0)
         ranks_reduce<T, N, OP>(r, own, v);
-    if (SENDS) line_send<N>(r, w, l.use, l.j, 1, own);
-    store_line(b.dst, own, l.at, b.bytes, w.mine, b.out);
+    if (SENDS == SENDS_ALL) line_send<N>(r, w, l.use, l.j, 1, own);
+    if (SENDS == SENDS_ROOT)
+        line_put(line_slot(r, r.a->gpu.root, 0, r.a->rank) + line_at(w, l.use, l.j),
+                 line_pack(own, w.mine.flags, line_flag(r, l.use)), w.mine.flags);
+    else
+        store_line(b.dst, own, l.at, b.bytes, w.mine, b.out);
     return 0;
 }
 /* All lines of item k. Lines of more ranks than two are together themselves, one of each. Small
  * elements have no registers for more, those of 2 bytes where any reduction is compiled in; nor
  * have two ranks that send the result on. */
-template <int T, int N, int OP, int SENDS = 0>
+template <int T, int N, int OP, int SENDS = SENDS_NOT>
 DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, const line_buffers &b) {
     constexpr int runs = N == 2 && !SENDS && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
 #pragma unroll 1

@@ -4,6 +4,7 @@
 #include "hop_lines.cuh"
 #include "onesided.cuh"
 #include "p2p.cuh"
+#include "rooted_shots.cuh"
 #include "two_hops.cuh"
 #include "uneven.cuh"
 
@@ -71,6 +72,7 @@
 /* What plan_gpu.c keeps to. */
 #define THREADS(N)      ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
 #define LINE_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS_FOUR : THREADS(N))
+#define SHOT_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS : THREADS(N))
 #define RANKS(N)                                                          \
     KERNEL_LL(all_gather_ll, N, body_ag_ll<N>)                            \
     KERNEL(all_gather_push_ll128, n##N, LINE_THREADS(N), body_ag_push<N>) \
@@ -98,6 +100,13 @@ SHAPES(2)
 SHAPES(4)
 SHAPES(8)
 SHAPES(0)
+
+/* Two ranks have no owner but one. */
+#define ROOTED_SHOTS(N) \
+    KERNEL(broadcast_2shot_ll128, n##N, SHOT_THREADS(N), body_broadcast_twoshot<N>)
+ROOTED_SHOTS(4)
+ROOTED_SHOTS(8)
+ROOTED_SHOTS(0)
 
 KERNEL_PARTS(all_gatherv_direct)
 KERNEL_PARTS(alltoallv_direct)

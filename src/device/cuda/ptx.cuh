@@ -16,8 +16,8 @@
 
 using namespace symm_ptx; /* put16, get16, put8, give8, take8, ... */
 
-/* get16 where `wanted` says so; elsewhere v is not defined afterwards. Not by a branch: behind one a
- * load is waited for before the next is made. */
+/* get16 where `wanted` says so; elsewhere v is not defined afterwards. Not by a branch: behind one
+ * a load is waited for before the next is made. */
 DEV void get16_if(uint4 &v, const void *p, int wanted) {
     asm volatile("{\n\t.reg .pred wanted;\n\t" SYMM_PTX_REG16 "setp.ne.s32 wanted, %5, 0;\n\t"
                  "@wanted " SYMM_PTX_LOAD16("%4", "%0", "%1", "%2", "%3")
@@ -86,8 +86,8 @@ DEV uint2 load8(const char *p) {
     asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
     return v;
 }
-/* 16, 8 or no bytes, as `size` says, without a branch (see get16_if). Words that are not loaded stay
- * as they are. */
+/* 16, 8 or no bytes, as `size` says, without a branch (see get16_if). Words that are not loaded
+ * stay as they are. */
 DEV void load_sized(uint32_t (&v)[4], const char *p, int size) {
     asm volatile("{\n\t.reg .pred four, two;\n\t"
                  "setp.eq.s32 four, %5, 16;\n\tsetp.eq.s32 two, %5, 8;\n\t"

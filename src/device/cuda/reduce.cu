@@ -2,7 +2,7 @@
  * -DSYMM_T=<symmDataType_t> and -DSYMM_TNAME=<its name>. A kernel is called symm_<row of
  * coll.def>_<type>_n<ranks>; n0 serves any number of them. */
 #include "hop_ll.cuh"
-#include "hop_lines.cuh"
+#include "rooted_shots.cuh"
 #include "two_hops.cuh"
 #include "uneven.cuh"
 
@@ -91,6 +91,12 @@ SHAPES(2)
 SHAPES(4)
 SHAPES(8)
 SHAPES(0)
+/* Two ranks have no owner but one. */
+#define ROOTED_SHOTS(N) \
+    KERNEL(reduce_2shot_ll128, n##N, SHOT_THREADS(N), body_reduce_twoshot<SYMM_T, LINES(N)>)
+ROOTED_SHOTS(4)
+ROOTED_SHOTS(8)
+ROOTED_SHOTS(0)
 KERNEL(all_reduce_local, n1, SYMM_GPU_THREADS, body_ar_local<SYMM_T>)
 
 /* With a count per rank, for any number of ranks. */

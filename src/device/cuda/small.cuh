@@ -57,23 +57,34 @@ DEV int ll_recv(run &r, int p, uint64_t item, uint32_t (&w)[2]) {
     return 0;
 }
 
-/* All peers' packets of one item, polled together: N is known, so they are in registers. w of the
- * own rank is not defined afterwards. 1: leave. */
-template <int N> DEV int ll_gather(run &r, uint64_t item, uint32_t (&w)[N ? N : 1][2]) {
+/* One look at all peers' packets of one item: N is known, so they are in registers. w of the own
+ * rank is not defined afterwards. Returns a rank whose packet is not there; -1: there is none.
+ * TOGETHER: without a branch, so that all loads are under way at once. What is reduced is faster
+ * without (docs/performance.md). */
+template <int N, int TOGETHER>
+DEV int ll_look(const run &r, const char *mine, uint32_t (&w)[N ? N : 1][2]) {
+    const uint64_t slot = r.a->scratch.gpu.ll_slot;
+    int missing = -1;
+    uint4 v[N ? N : 1];
+#pragma unroll
+    for (int p = 0; TOGETHER && p < N; p++) get16_if(v[p], mine + p * slot, p != r.a->rank);
+#pragma unroll
+    for (int p = 0; p < N; p++) {
+        if (p == r.a->rank) continue;
+        if (!TOGETHER) v[p] = get16(mine + p * slot);
+        if (!ll_is(v[p], ll_flag(r))) missing = p;
+        w[p][0] = v[p].x, w[p][1] = v[p].z;
+    }
+    return missing;
+}
+/* All peers' packets of one item, polled together. 1: leave. */
+template <int N, int TOGETHER>
+DEV int ll_gather(run &r, uint64_t item, uint32_t (&w)[N ? N : 1][2]) {
     uint32_t polls = 0;
     uint64_t since = 0;
     const char *mine = ll_slot(r, r.a->rank, 0) + item * 16;
     for (;;) {
-        int missing = -1;
-        uint4 v[N ? N : 1];
-#pragma unroll
-        for (int p = 0; p < N; p++)
-            get16_if(v[p], mine + (uint64_t)p * r.a->scratch.gpu.ll_slot, p != r.a->rank);
-#pragma unroll
-        for (int p = 0; p < N; p++) {
-            if (p != r.a->rank && !ll_is(v[p], ll_flag(r))) missing = p;
-            w[p][0] = v[p].x, w[p][1] = v[p].z;
-        }
+        const int missing = ll_look<N, TOGETHER>(r, mine, w);
         if (missing < 0) return 0;
         if (poll_again(r, polls, missing, SYMM_STAGE_PACKET, since)) return 1;
     }
@@ -85,7 +96,7 @@ DEV int ll_reduce(run &r, uint64_t item, const uint32_t (&own)[2], uint32_t (&ou
     reduction<T, 2, OP> sum;
     if (N) {
         uint32_t w[N ? N : 1][2];
-        if (ll_gather<N>(r, item, w)) return 1;
+        if (ll_gather<N, 0>(r, item, w)) return 1;
 #pragma unroll
         for (int p = 0; p < N; p++) {
             const uint32_t x[2] = {p == a->rank ? own[0] : w[p][0],
@@ -155,7 +166,7 @@ DEV void store_peers(const symm_args *a, const uint32_t (&w)[N ? N : 1][2], uint
 /* The peers' 8 bytes of an item, polled together. 1: leave. */
 template <int N> DEV int gather_peers(run &r, uint64_t item, const span8 &s, uint64_t bytes) {
     uint32_t w[N ? N : 1][2];
-    if (ll_gather<N>(r, item, w)) return 1;
+    if (ll_gather<N, 1>(r, item, w)) return 1;
     store_peers<N>(r.a, w, bytes, s);
     return 0;
 }

@@ -24,6 +24,24 @@ DEV uint64_t slice_least(uint64_t bytes, uint64_t each, int n) {
     const uint64_t others = each * (unsigned)(n - 1);
     return bytes > others ? bytes - others : bytes % 16;
 }
+/* How a message is cut: a slice for each rank; ROOTED: for each but the root, which owns none. */
+template <int ROOTED> struct cuts {
+    uint64_t bytes, each, least;
+    int root;
+};
+template <int ROOTED> DEV int owns(const cuts<ROOTED> &c, int p) {
+    return !ROOTED || p != c.root;
+}
+/* The slice of rank p. */
+template <int ROOTED> DEV slice cut(const cuts<ROOTED> &c, int p) {
+    const slice none = {c.bytes, c.bytes};
+    return owns(c, p) ? slice_of(c.bytes, c.each, p - (ROOTED && p > c.root)) : none;
+}
+template <int ROOTED> DEV cuts<ROOTED> cuts_of(const symm_args *a) {
+    const int owners = a->nranks - ROOTED;
+    const uint64_t bytes = a->count * a->esize, each = slice_bytes(bytes, owners);
+    return {bytes, each, slice_least(bytes, each, owners), ROOTED ? a->gpu.root : 0};
+}
 
 /* Peers whose slices are loaded together, and lines of each. The loads are volatile, so nobody but
  * the source can bring them together. */
@@ -31,8 +49,8 @@ template <int N> constexpr DEV int slices_at_once(void) {
     return !N ? 1 : N == 8 ? 4 : N - 1;
 }
 /* A run of whole lines of every peer's slice to that peer. */
-template <int N, unsigned MOST>
-DEV void run_send(run &r, const warp_work &w, const line_run &l, uint64_t bytes, uint64_t each) {
+template <int N, unsigned MOST, int ROOTED>
+DEV void run_send(run &r, const warp_work &w, const line_run &l, const cuts<ROOTED> &c) {
     constexpr int group = slices_at_once<N>();
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
@@ -43,51 +61,48 @@ DEV void run_send(run &r, const warp_work &w, const line_run &l, uint64_t bytes,
         uint32_t v[group][MOST][4];
 #pragma unroll
         for (int i = 0; i < group; i++) {
-            const slice s = slice_of(bytes, each, peer_of(rank, n, q + i));
+            const slice s = cut(c, peer_of(rank, n, q + i));
             if (q + i < n) load_lines(v[i], (const char *)a->src + s.at, l, s.end - s.at, w.mine);
         }
 #pragma unroll
         for (int i = 0; i < group; i++)
 #pragma unroll
-            for (unsigned c = 0; c < MOST; c++)
-                if (q + i < n && c < l.count)
+            for (unsigned b = 0; b < MOST; b++)
+                if (q + i < n && b < l.count && owns(c, peer_of(rank, n, q + i)))
                     line_put(line_slot(r, peer_of(rank, n, q + i), 0, rank) +
-                                 line_at(w, l.use, l.j + c),
-                             line_pack(v[i][c], w.mine.flags, flag), w.mine.flags);
+                                 line_at(w, l.use, l.j + b),
+                             line_pack(v[i][b], w.mine.flags, flag), w.mine.flags);
     }
 }
 /* One line of every peer's slice. */
-template <int N>
-DEV void line_each_send(run &r, const warp_work &w, const line_run &l, uint64_t bytes,
-                        uint64_t each, int in) {
+template <int N, int ROOTED>
+DEV void line_each_send(run &r, const warp_work &w, const line_run &l, const cuts<ROOTED> &c,
+                        int in) {
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
 #pragma unroll 1
     for (int q = 1; q < n; q++) {
         const int p = peer_of(a->rank, n, q);
-        const slice s = slice_of(bytes, each, p);
+        const slice s = cut(c, p);
         uint32_t v[4];
+        if (!owns(c, p)) continue;
         load_line(v, (const char *)a->src + s.at, l.at, s.end - s.at, w.mine, in);
         line_put(line_slot(r, p, 0, a->rank) + line_at(w, l.use, l.j),
                  line_pack(v, w.mine.flags, line_flag(r, l.use)), w.mine.flags);
     }
 }
 /* Item k of every peer's slice to that peer. */
-template <int N>
-DEV void slices_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint64_t each,
-                     int in) {
+template <int N, int ROOTED>
+DEV void slices_send(run &r, const warp_work &w, uint32_t k, const cuts<ROOTED> &c, int in) {
     constexpr unsigned most = N == 2 ? 2 : 1;
-    const symm_args *a = r.a;
-    const int n = N ? N : a->nranks;
-    const unsigned lines = lines_of(w, k, each);
-    const uint64_t least = slice_least(bytes, each, n);
+    const unsigned lines = lines_of(w, k, c.each);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<most>(w, k, j, lines, least, in));
+        const line_run l = whole_or_one(lines_from<most>(w, k, j, lines, c.least, in));
         if (N && l.whole)
-            run_send<N, most>(r, w, l, bytes, each);
+            run_send<N, most>(r, w, l, c);
         else
-            line_each_send<N>(r, w, l, bytes, each, in);
+            line_each_send<N>(r, w, l, c, in);
         j += l.count;
     }
 }
@@ -102,26 +117,25 @@ DEV void slices_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uin
 #define SHOT_PLACES 2u
 template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
     const symm_args *a = r.a;
-    const int n = N ? N : a->nranks;
-    const uint64_t bytes = a->count * a->esize, each = slice_bytes(bytes, n);
+    const cuts<0> c = cuts_of<0>(a);
     const warp_work w = warp_of(a, SHOT_PLACES);
     const int in = alignment(a->src), out = alignment(a->dst);
-    const slice own = slice_of(bytes, each, a->rank);
+    const slice own = cut(c, a->rank);
     line_buffers mine =
         buffers_of((const char *)a->src + own.at, (char *)a->dst + own.at, own.end - own.at);
     mine.in = in, mine.out = out;
-    const auto target = [a, bytes, each](int p) {
+    const auto target = [a, bytes = c.bytes, each = c.each](int p) {
         const slice s = slice_of(bytes, anew(each), p);
         return line_target{(char *)a->dst + s.at, s.end - s.at};
     };
     if (OP == ANY_OP && warp_scalars_wait(r)) return;
-    const auto send = [&](uint32_t k) { slices_send<N>(r, w, k, bytes, each, in); };
+    const auto send = [&](uint32_t k) { slices_send<N>(r, w, k, c, in); };
     const auto take = [&](uint32_t k) {
-        const unsigned lines = lines_of(w, k, each);
-        return item_reduce<T, N, OP, 1>(r, w, k, lines, mine) ||
+        const unsigned lines = lines_of(w, k, c.each);
+        return item_reduce<T, N, OP, SENDS_ALL>(r, w, k, lines, mine) ||
                item_copy<N>(r, w, k, lines, 1, target);
     };
-    items_ahead<N>(w, each, send, take);
+    items_ahead<N>(w, c.each, send, take);
 }
 template <int T, int N> DEV void body_ar_twoshot(run &r) {
     constexpr int sum = sum_apart<T, N>();

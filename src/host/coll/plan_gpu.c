@@ -69,11 +69,18 @@ static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *c
     return own ? own : last;
 }
 
+static int is_rooted(symmColl_t coll) {
+    return (symm_colls[coll].flags & SYMM_COLL_ROOT) != 0;
+}
+/* Ranks that own a slice: all, or all but the root. */
+static unsigned owners(const symm_plan_env *env, const symm_call *call) {
+    return (unsigned)(env->nranks - (is_rooted(call->coll) && env->nranks > 2));
+}
 /* How many warps the work can occupy; at least 1. */
 static uint64_t work(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k) {
     uint64_t bytes = symm_plan_message(call),
              per = k->places ? LINE_DATA : 32u * (k->cap == SYMM_CAP_LL ? 8u : 16u);
-    if (k->sliced) bytes = bytes / (unsigned)env->nranks + 16;
+    if (k->sliced) bytes = bytes / owners(env, call) + 16;
     return bytes > per ? (bytes - 1) / per + 1 : 1;
 }
 
@@ -116,9 +123,11 @@ static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64
     p->threads = 32 * clamp(warps, 1, most);
 }
 
-/* Lines in a source's slots: one for each of two phases. What crosses once has both. */
+/* Lines in a source's slots: one for each of two phases. What crosses once has both; and so has a
+ * rooted call, of which two ranks exchange lines of one phase. */
 static uint64_t line_room(const symm_plan_env *env, const symm_kernel_row *k) {
-    return env->scratch.gpu.line_slot / LINE_BYTES * (k->sliced ? 1 : 2);
+    const int two = k->sliced && !is_rooted(k->coll);
+    return env->scratch.gpu.line_slot / LINE_BYTES * (two ? 1 : 2);
 }
 
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is

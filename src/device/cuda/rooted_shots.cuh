@@ -1,0 +1,162 @@
+/* rooted_shots.cuh - broadcast and reduce of three and more ranks in lines (LL128) that cross
+ * twice. The message is cut as in two_hops.cuh: a slice for each rank but the root, its owner. So
+ * the message goes over each link once. Ranks share only scratch, so buffers may be anywhere. GPU
+ * code: whole data warps run it.
+ *
+ *   broadcast  the root sends each slice to its owner, who sends it on to all but the root
+ *   reduce     every rank sends each slice to its owner, who sends what they make to the root
+ *
+ * Between two ranks go lines of one kind alone: to an owner, or from it. So all are of phase 0, and
+ * have the room of both. What goes to owners is sent one item ahead.
+ */
+#ifndef SYMM_CUDA_ROOTED_SHOTS_CUH_
+#define SYMM_CUDA_ROOTED_SHOTS_CUH_
+
+#include "hop_lines.cuh"
+#include "two_shots.cuh"
+
+/* Two places do for a broadcast, as its owners say what they have read: the first line of an item
+ * goes to the root when all of the item's lines have been read.
+ *   Root to owner: item k+2 takes the place of item k. The root sends it after it has heard so of
+ *     item k.
+ *   Owner to owner: item k+2 takes the place of item k. It is sent after item k+1 of every other
+ *     owner has been taken, which was sent after its owner had taken item k.
+ *   Owner to root: item k+2 takes the place of item k. The owner has read item k+2 from the root,
+ *     which was sent after the root had heard of item k. */
+DEV void say_read(run &r, const warp_work &w, uint32_t k) {
+    const uint32_t nothing[4] = {0, 0, 0, 0};
+    line_put(line_slot(r, r.a->gpu.root, 0, r.a->rank) + line_at(w, k, 0),
+             line_pack(nothing, w.mine.flags, line_flag(r, k)), w.mine.flags);
+}
+/* The root waits until every owner has read item k. 1: leave. */
+template <int N> DEV int wait_read(run &r, const warp_work &w, uint32_t k) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+#pragma unroll 1
+    for (int q = 1; q < n; q++) {
+        uint32_t v[4];
+        if (line_recv(r, w, k, 0, 0, peer_of(a->rank, n, q), v)) return 1;
+    }
+    return 0;
+}
+
+/* The own slice's lines of item k from the root: into the result, and to every other owner. 1:
+ * leave. */
+template <int N>
+DEV int slice_relay(run &r, const warp_work &w, uint32_t k, unsigned lines, char *to,
+                    uint64_t bytes) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks, root = a->gpu.root, out = alignment(to);
+    const uint64_t flag = line_flag(r, k);
+#pragma unroll 1
+    for (unsigned j = 0; j < lines;) {
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, out));
+        uint4 v[LINES_AT_ONCE] = {};
+        uint32_t x[LINES_AT_ONCE][4];
+        if (lines_recv(r, w, l, 0, root, v)) return 1;
+#pragma unroll
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++) to_words(x[i], v[i]);
+#pragma unroll 1
+        for (int q = 1; q < n; q++) {
+            const int p = peer_of(a->rank, n, q);
+#pragma unroll
+            for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+                if (p != root && i < l.count)
+                    line_put(line_slot(r, p, 0, a->rank) + line_at(w, k, j + i),
+                             line_pack(x[i], w.mine.flags, flag), w.mine.flags);
+        }
+        if (l.whole)
+            store_lines(to, x, l, bytes, w.mine);
+        else
+            store_line(to, x[0], l.at, bytes, w.mine, out);
+        j += l.count;
+    }
+    say_read(r, w, k);
+    return 0;
+}
+/* Item k of all other owners' slices, owner after owner. 1: leave. */
+template <int N>
+DEV int slices_take(run &r, const warp_work &w, uint32_t k, unsigned lines, const cuts<1> &c) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+#pragma unroll 1
+    for (int q = 1; q < n; q++) {
+        const int p = peer_of(a->rank, n, q);
+        const slice s = cut(c, p);
+        if (!owns(c, p)) continue;
+        if (lines_take(r, w, k, lines, 0, p, (char *)a->dst + s.at, s.end - s.at)) return 1;
+    }
+    return 0;
+}
+/* The root's own copy of item k of all slices, while the links work. */
+template <int N> DEV void slices_own(run &r, const warp_work &w, uint32_t k, const cuts<1> &c) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    if (a->dst == a->src) return;
+#pragma unroll 1
+    for (int q = 1; q < n; q++) {
+        const slice s = cut(c, peer_of(a->rank, n, q));
+        item_own((const char *)a->src + s.at, (char *)a->dst + s.at, w, k, s.end - s.at);
+    }
+}
+
+template <int N> DEV void body_broadcast_twoshot(run &r) {
+    const symm_args *a = r.a;
+    const cuts<1> c = cuts_of<1>(a);
+    const warp_work w = warp_of(a, SHOT_PLACES);
+    if (is_root(a, a->rank)) {
+        const int in = alignment(a->src);
+        const auto send = [&](uint32_t k) { slices_send<N>(r, w, k, c, in); };
+        const auto take = [&](uint32_t k) {
+            slices_own<N>(r, w, k, c);
+            return wait_read<N>(r, w, k);
+        };
+        items_ahead<N>(w, c.each, send, take);
+        return;
+    }
+    const slice own = cut(c, a->rank);
+    for (uint32_t k = 0; data_at(w, k, 0) < c.each; k++) {
+        const unsigned lines = lines_of(w, k, c.each);
+        if (slice_relay<N>(r, w, k, lines, (char *)a->dst + own.at, own.end - own.at)) return;
+        if (slices_take<N>(r, w, k, lines, c)) return;
+    }
+}
+
+/* Four places, because owners do not hear what another has read.
+ *   To owners: item k+1 takes the place of item k-3. By then this warp has read item k-1 of every
+ *     owner, who sent that after it had taken our item k-3. The root: it has taken item k-1 from
+ *     every owner, who sent that after it had read our item k-1.
+ *   To the root: item k takes the place of item k-4. The owner has read item k from the root, who
+ *     sent that after it had taken item k-2.
+ * In place is safe as in two_shots.cuh: the root writes a place of the result after it has sent
+ * what was there. */
+#define ROOTED_PLACES 4u
+template <int T, int N, int OP> DEV void reduce_twoshot(run &r) {
+    const symm_args *a = r.a;
+    const cuts<1> c = cuts_of<1>(a);
+    const warp_work w = warp_of(a, ROOTED_PLACES);
+    const int root = is_root(a, a->rank), in = alignment(a->src);
+    const slice own = cut(c, a->rank);
+    const line_buffers mine = {(const char *)a->src + own.at, 0, own.end - own.at, in, 0};
+    const auto target = [a, c](int p) {
+        const slice s = cut(c, p);
+        return line_target{(char *)a->dst + s.at, s.end - s.at};
+    };
+    if (OP == ANY_OP && !root && warp_scalars_wait(r)) return;
+    const auto send = [&](uint32_t k) { slices_send<N>(r, w, k, c, in); };
+    const auto take = [&](uint32_t k) {
+        const unsigned lines = lines_of(w, k, c.each);
+        return root ? item_copy<N>(r, w, k, lines, 0, target)
+                    : item_reduce<T, N, OP, SENDS_ROOT>(r, w, k, lines, mine);
+    };
+    items_ahead<N>(w, c.each, send, take);
+}
+template <int T, int N> DEV void body_reduce_twoshot(run &r) {
+    constexpr int sum = sum_apart<T, N>();
+    if (sum && r.a->op == SYMM_OP_SUM)
+        reduce_twoshot<T, N, sum ? SYMM_OP_SUM : ANY_OP>(r);
+    else
+        reduce_twoshot<T, N, ANY_OP>(r);
+}
+
+#endif
