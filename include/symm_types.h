@@ -383,8 +383,9 @@ typedef struct {
 
 /* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
- * size. DIRECT: buffers in no window are read through the kernel, not staged. */
-enum { SYMM_ARG_APART = 1, SYMM_ARG_NT = 2, SYMM_ARG_DIRECT = 4 };
+ * size. DIRECT: buffers in no window are read through the kernel, not staged. CROWDED: there are
+ * more ranks than cores. */
+enum { SYMM_ARG_APART = 1, SYMM_ARG_NT = 2, SYMM_ARG_DIRECT = 4, SYMM_ARG_CROWDED = 8 };
 
 /* What a kernel leaves behind when it could not finish. */
 typedef struct {

@@ -22,6 +22,10 @@ function field(line, name,    at) {
     at = index(line, "." name " = ")
     return at ? substr(line, at + length(name) + 4) : ""
 }
+/^SYMM_KERNEL\(/ { id = $0; sub(/^SYMM_KERNEL\(/, "", id) }
+id == "" { id = $0; sub(/^ */, "", id) }
+{ sub(/,.*/, "", id) }
+/min_ranks = / { least[id] = field($0, "min_ranks") + 0 }
 /^SYMM_PLAN_GPU/ {
     rows++
     kernel[rows] = $0; sub(/^SYMM_PLAN_GPU\(/, "", kernel[rows]); sub(/,.*/, "", kernel[rows])
@@ -30,14 +34,14 @@ function field(line, name,    at) {
 }
 function pick(prefix, n, bytes,    i) {
     for (i = 1; i <= rows; i++)
-        if (kernel[i] ~ "^" prefix "_" && (!ranks[i] || n <= ranks[i]) &&
-            (!upto[i] || bytes <= upto[i]))
+        if (kernel[i] ~ "^" prefix "_" && n >= least[kernel[i]] &&
+            (!ranks[i] || n <= ranks[i]) && (!upto[i] || bytes <= upto[i]))
             return kernel[i]
 }
 function us(prefix, n, size,    part, k, link, hops, t) {
     part = each[prefix] ? size / n : size
     k = pick(prefix, n, part)
-    hops = !each[prefix] && n > 2 && k ~ /DIRECT$/ ? 2 : 1
+    hops = !each[prefix] && n > 2 && k ~ /DIRECT$|2SHOT128$/ ? 2 : 1
     link = hops == 2 ? part : (n - 1) * part
     t = first[n]
     if (k ~ /LL$/) link *= 2

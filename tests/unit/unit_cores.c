@@ -1,10 +1,15 @@
-/* unit_cores.c - processors on machines with more of them than a cpu_set_t has room for. This
- * program has a sched_getaffinity of its own, which is such a machine. Ranks are threads. */
+/* unit_cores.c - processors on machines with more of them than a cpu_set_t has room for, and what a
+ * wait does where there are too few. This program has a sched_getaffinity of its own, which is such
+ * a machine, a sched_yield and a nanosleep. Ranks are threads. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "base/handle.h"
+#include "device/common/kernels.h"
 #include "host/comm/comm.h"
 #include "machine/cores.h"
 #include "t.h"
@@ -55,6 +60,8 @@ static int lacking(int n) {
     symmCommInfo_t info = {.size = sizeof info};
     T_OK(symmCommInitAll(comm, n, NULL));
     T_OK(symmCommQuery(comm[0], &info));
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm[0]);
+    T_EQ((c->calls.proto.flags & SYMM_ARG_CROWDED) != 0, info.oversubscribed);
     for (int r = 0; r < n; r++) T_OK(symmCommDestroy(comm[r]));
     return info.oversubscribed;
 }
@@ -77,5 +84,34 @@ static void cores_of_several_ranks_add_up(void) {
     T_EQ(lacking(MOST), 1);
 }
 
+/* Yields that let somebody run take long. */
+static int lets_run;
+static _Atomic int naps;
+int sched_yield(void) {
+    if (lets_run) usleep(10);
+    return 0;
+}
+int nanosleep(const struct timespec *t, struct timespec *left) {
+    naps++;
+    return clock_nanosleep(CLOCK_MONOTONIC, 0, t, left);
+}
+/* Calls until the thread sleeps, at most `most`. Other programs may make a yield long. */
+static int calls_until_sleep(uint32_t flags, int most) {
+    const symm_args a = {.flags = flags};
+    uint32_t vain = 0;
+    int n = 0;
+    naps = 0;
+    while (n < most && !naps) symm_give_core(&a, &vain), n++;
+    return n;
+}
+static void yields_in_vain_become_a_sleep(void) {
+    const int n = calls_until_sleep(SYMM_ARG_CROWDED, 1000000);
+    T_CHECKF(n >= 32 && n < 1000000, "%d calls", n);
+    T_EQ(calls_until_sleep(0, 1000), 1000);
+    lets_run = 1;
+    T_EQ(calls_until_sleep(SYMM_ARG_CROWDED, 1000), 1000);
+    lets_run = 0;
+}
+
 T_MAIN(T(every_core_is_found), T(more_than_can_be_told_is_not_known), T(a_rank_each_is_enough),
-       T(cores_of_several_ranks_add_up))
+       T(cores_of_several_ranks_add_up), T(yields_in_vain_become_a_sleep))

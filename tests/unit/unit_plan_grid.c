@@ -124,7 +124,7 @@ static void rooted_shots_use_both_phases(void) {
     } of[] = {{symmCollReduce, SYMM_KERNEL_RD_2SHOT128, 1 << 20, 0},
               {symmCollBroadcast, SYMM_KERNEL_BC_2SHOT128, 1 << 20, 0},
               {symmCollReduce, SYMM_KERNEL_RD_2SHOT128, 2 << 20, 2 * 264},
-              {symmCollBroadcast, SYMM_KERNEL_BC_2SHOT128, 2 << 20, 3 * 264}};
+              {symmCollBroadcast, SYMM_KERNEL_BC_2SHOT128, 2 << 20, 2 * 264}};
     for (unsigned i = 0; i < sizeof of / sizeof of[0]; i++) {
         symm_plan_env env = {.nranks = 4, .gpu = 1, .sms = 264, .quarter = 1};
         const symm_call call = {

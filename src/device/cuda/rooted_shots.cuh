@@ -7,22 +7,23 @@
  *   reduce     every rank sends each slice to its owner, who sends what they make to the root
  *
  * Between two ranks go lines of one kind alone: to an owner, or from it. So all are of phase 0, and
- * have the room of both. What goes to owners is sent one item ahead.
- */
+ * have the room of both. */
 #ifndef SYMM_CUDA_ROOTED_SHOTS_CUH_
 #define SYMM_CUDA_ROOTED_SHOTS_CUH_
 
 #include "hop_lines.cuh"
 #include "two_shots.cuh"
 
-/* Two places do for a broadcast, as its owners say what they have read: the first line of an item
- * goes to the root when all of the item's lines have been read.
- *   Root to owner: item k+2 takes the place of item k. The root sends it after it has heard so of
- *     item k.
- *   Owner to owner: item k+2 takes the place of item k. It is sent after item k+1 of every other
- *     owner has been taken, which was sent after its owner had taken item k.
- *   Owner to root: item k+2 takes the place of item k. The owner has read item k+2 from the root,
- *     which was sent after the root had heard of item k. */
+#define ROOTED_PLACES 4u
+
+/* Broadcast. An owner says to the root what it has read, if the place is used again: when it has
+ * read all of an item's lines, it sends the first one back, empty. It passes an item on before it
+ * takes the one before from the other owners.
+ *   Root to owner: item k takes the place of item k-4, after the root has heard so of that.
+ *   Owner to owner: item k takes the place of item k-4. It is sent after item k-2 of every other
+ *     owner has been taken, which was sent after its owner had taken item k-4.
+ *   Owner to root: item k takes the place of item k-4. The owner has read item k from the root,
+ *     which was sent after the root had heard of item k-4. */
 DEV void say_read(run &r, const warp_work &w, uint32_t k) {
     const uint32_t nothing[4] = {0, 0, 0, 0};
     line_put(line_slot(r, r.a->gpu.root, 0, r.a->rank) + line_at(w, k, 0),
@@ -71,7 +72,6 @@ DEV int slice_relay(run &r, const warp_work &w, uint32_t k, unsigned lines, char
             store_line(to, x[0], l.at, bytes, w.mine, out);
         j += l.count;
     }
-    say_read(r, w, k);
     return 0;
 }
 /* Item k of all other owners' slices, owner after owner. 1: leave. */
@@ -100,29 +100,35 @@ template <int N> DEV void slices_own(run &r, const warp_work &w, uint32_t k, con
     }
 }
 
-template <int N> DEV void body_broadcast_twoshot(run &r) {
-    const symm_args *a = r.a;
-    const cuts<1> c = cuts_of<1>(a);
-    const warp_work w = warp_of(a, SHOT_PLACES);
-    if (is_root(a, a->rank)) {
-        const int in = alignment(a->src);
-        const auto send = [&](uint32_t k) { slices_send<N>(r, w, k, c, in); };
-        const auto take = [&](uint32_t k) {
-            slices_own<N>(r, w, k, c);
-            return wait_read<N>(r, w, k);
-        };
-        items_ahead<N>(w, c.each, send, take);
-        return;
-    }
-    const slice own = cut(c, a->rank);
+template <int N> DEV void broadcast_root(run &r, const warp_work &w, const cuts<1> &c) {
+    const int in = alignment(r.a->src);
+#pragma unroll 1
     for (uint32_t k = 0; data_at(w, k, 0) < c.each; k++) {
-        const unsigned lines = lines_of(w, k, c.each);
-        if (slice_relay<N>(r, w, k, lines, (char *)a->dst + own.at, own.end - own.at)) return;
-        if (slices_take<N>(r, w, k, lines, c)) return;
+        if (k >= ROOTED_PLACES && wait_read<N>(r, w, k - ROOTED_PLACES)) return;
+        slices_send<N>(r, w, k, c, in);
+        slices_own<N>(r, w, k, c);
     }
 }
+template <int N> DEV void broadcast_owner(run &r, const warp_work &w, const cuts<1> &c) {
+    const slice own = cut(c, r.a->rank);
+    char *to = (char *)r.a->dst + own.at;
+#pragma unroll 1
+    for (uint32_t k = 0; !k || data_at(w, k - 1, 0) < c.each; k++) {
+        if (slice_relay<N>(r, w, k, lines_of(w, k, c.each), to, own.end - own.at)) return;
+        if (data_at(w, k + ROOTED_PLACES, 0) < c.each) say_read(r, w, k);
+        if (k && slices_take<N>(r, w, k - 1, lines_of(w, k - 1, c.each), c)) return;
+    }
+}
+template <int N> DEV void body_broadcast_twoshot(run &r) {
+    const cuts<1> c = cuts_of<1>(r.a);
+    const warp_work w = warp_of(r.a, ROOTED_PLACES);
+    if (is_root(r.a, r.a->rank))
+        broadcast_root<N>(r, w, c);
+    else
+        broadcast_owner<N>(r, w, c);
+}
 
-/* Four places, because owners do not hear what another has read.
+/* Reduce. Owners do not hear what another has read.
  *   To owners: item k+1 takes the place of item k-3. By then this warp has read item k-1 of every
  *     owner, who sent that after it had taken our item k-3. The root: it has taken item k-1 from
  *     every owner, who sent that after it had read our item k-1.
@@ -130,7 +136,6 @@ template <int N> DEV void body_broadcast_twoshot(run &r) {
  *     sent that after it had taken item k-2.
  * In place is safe as in two_shots.cuh: the root writes a place of the result after it has sent
  * what was there. */
-#define ROOTED_PLACES 4u
 template <int T, int N, int OP> DEV void reduce_twoshot(run &r) {
     const symm_args *a = r.a;
     const cuts<1> c = cuts_of<1>(a);

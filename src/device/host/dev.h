@@ -31,6 +31,7 @@ typedef struct { /* one CTA at work */
     uint64_t *scalars;  /* premulsum: one per rank, filled by symm_scalars */
     uint64_t left_seen; /* the wait (by its start) in which an awaited peer was seen to have left */
     int long_seen;      /* a wait of this kernel has lasted a second, and symm_wait_long was told */
+    uint32_t vain;      /* of symm_give_core */
     int heard;          /* every peer's signature of this epoch has come with its packets */
 } symm_cta;
 

@@ -1,8 +1,8 @@
 /* p2p.c - a list of sends and receives as one kernel: its channels go on in turn until all have
  * ended. Runs on the thread that runs the kernel. No lock. */
 #define _GNU_SOURCE
-#include <sched.h>
 
+#include "device/common/kernels.h"
 #include "p2p.inl"
 
 /* BARE: a pause costs as much as the line's way here. ALONE: polls at once of what the only channel
@@ -93,7 +93,7 @@ static int rest(symm_p2p *p, const symm_p2p_channel *channels, int n, int left, 
     w->polls = 0;
     if (++w->yields % LOOK_YIELDS == 0 && give_up(p, channels, n, &w->turns)) return 1;
     if (w->yields > (unsigned)p->cta.a->nranks) p->patient = 0; /* all have had the core */
-    sched_yield();
+    symm_give_core(p->cta.a, &p->cta.vain);
     return 0;
 }
 

@@ -148,7 +148,7 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
     if (!p->lines) p->lines = 1;
 }
 
-/* Lines of both slots: a rooted call is one item, so its lines lie in the order of its data. */
+/* Lines of both slots, where a call is one item: its lines lie in the order of its data. */
 uint64_t symm_plan_gpu_lines_cap(const symm_plan_env *env) {
     return 2 * (env->scratch.gpu.line_slot / LINE_BYTES) * LINE_DATA;
 }

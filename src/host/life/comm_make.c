@@ -343,7 +343,8 @@ static void fill_proto(symm_comm *c) {
         c->calls.proto.gpu.host_base = c->control.host_base;
         c->calls.proto.gpu.host_stride = SYMM_PAGE_STRIDE;
     }
-    c->calls.proto.flags = goes_apart(c) ? SYMM_ARG_APART : 0;
+    c->calls.proto.flags =
+        (goes_apart(c) ? SYMM_ARG_APART : 0) | (c->oversubscribed ? SYMM_ARG_CROWDED : 0);
 }
 
 /* A new space is shared from here on. A communicator that comes later finds why it has no multicast
