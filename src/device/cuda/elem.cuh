@@ -228,6 +228,16 @@ template <> struct elem<symmFloat8e5m2> : elem_fp8<fp8_e5m2> {};
 /* Where the reduction is chosen at run time. A sum is chosen at compile time: its path through a
  * kernel is short, and what is not fetched cannot be late. */
 #define ANY_OP (-1)
+/* Calls `body` with a value whose OP is a constant: the sum where that has a way of its own through
+ * a kernel (APART), else ANY_OP. */
+template <int REDUCTION> struct op_of { static constexpr int OP = REDUCTION; };
+template <int APART, class BODY> DEV void by_op(int op, BODY body) {
+    constexpr int sum = APART ? SYMM_OP_SUM : ANY_OP;
+    if (APART && op == SYMM_OP_SUM)
+        body(op_of<sum>());
+    else
+        body(op_of<ANY_OP>());
+}
 /* Types whose sums get kernels of their own. */
 #define HOT(T) ((T) == symmFloat32 || (T) == symmFloat16 || (T) == symmBfloat16)
 

@@ -137,11 +137,8 @@ template <int S, int T, int N, int OP> DEV void hop_lines(run &r) {
     take(0);
 }
 template <int S, int T, int N> DEV void body_hop_lines(run &r) {
-    constexpr int sum = S & REDUCES && sum_apart<T, N>();
-    if (sum && r.a->op == SYMM_OP_SUM)
-        hop_lines<S, T, N, sum ? SYMM_OP_SUM : ANY_OP>(r);
-    else
-        hop_lines<S, T, N, ANY_OP>(r);
+    constexpr int apart = S & REDUCES && sum_apart<T, N>();
+    by_op<apart>(r.a->op, [&](auto op) { hop_lines<S, T, N, op.OP>(r); });
 }
 
 #endif

@@ -104,10 +104,7 @@ template <int S, int T, int N, int OP> DEV void hop_ll(run &r, const hop_words<S
     }
 }
 template <int S, int T, int N> DEV void body_hop_ll(run &r, const hop_words<S, N> &first) {
-    if (S & REDUCES && HOT(T) && r.a->op == SYMM_OP_SUM)
-        hop_ll<S, T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, first);
-    else
-        hop_ll<S, T, N, ANY_OP>(r, first);
+    by_op<S & REDUCES && HOT(T)>(r.a->op, [&](auto op) { hop_ll<S, T, N, op.OP>(r, first); });
 }
 
 #endif

@@ -234,10 +234,7 @@ template <int S, int T, int N, int OP> DEV void hop_reduce(run &r, places &at) {
         hop_staged<S, T, N, OP>(r, at);
 }
 template <int S, int T, int N> DEV void body_hop_reduce(run &r, places &at) {
-    if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        hop_reduce<S, T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
-    else
-        hop_reduce<S, T, N, ANY_OP>(r, at);
+    by_op<HOT(T)>(r.a->op, [&](auto op) { hop_reduce<S, T, N, op.OP>(r, at); });
 }
 template <int S, int N> DEV void body_hop_direct(run &r, places &at) {
     const int way = trade_targets<S>(r, at);

@@ -460,11 +460,7 @@ template <int T, int N, int OP> DEV void ar_push(run &r) {
         [&](uint32_t k) { return item_reduce<T, N, OP>(r, w, k, lines_of(w, k, bytes), b); });
 }
 template <int T, int N> DEV void body_ar_push(run &r) {
-    constexpr int sum = sum_apart<T, N>();
-    if (sum && r.a->op == SYMM_OP_SUM)
-        ar_push<T, N, sum ? SYMM_OP_SUM : ANY_OP>(r);
-    else
-        ar_push<T, N, ANY_OP>(r);
+    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) { ar_push<T, N, op.OP>(r); });
 }
 
 /* Bytes from an address to the next multiple of 16, as far as there are so many. */

@@ -2,6 +2,7 @@
  * -DSYMM_T=<symmDataType_t> and -DSYMM_TNAME=<its name>. A kernel is called symm_<row of
  * coll.def>_<type>_n<ranks>; n0 serves any number of them. */
 #include "hop_ll.cuh"
+#include "hop_lines.cuh"
 #include "rooted_shots.cuh"
 #include "two_hops.cuh"
 #include "uneven.cuh"

@@ -254,10 +254,8 @@ template <int T, int N> DEV void body_ar_direct(run &r, places &at) {
         posts_begin(r, at, 0, 1);
     else if (!way)
         ar_elsewhere<T, N>(r, at);
-    else if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        ar_windows<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
     else
-        ar_windows<T, N, ANY_OP>(r, at);
+        by_op<HOT(T)>(r.a->op, [&](auto op) { ar_windows<T, N, op.OP>(r, at); });
 }
 
 #endif

@@ -11,7 +11,7 @@
 #ifndef SYMM_CUDA_ROOTED_SHOTS_CUH_
 #define SYMM_CUDA_ROOTED_SHOTS_CUH_
 
-#include "hop_lines.cuh"
+#include "shape.cuh"
 #include "two_shots.cuh"
 
 #define ROOTED_PLACES 4u
@@ -88,25 +88,14 @@ DEV int slices_take(run &r, const warp_work &w, uint32_t k, unsigned lines, cons
     }
     return 0;
 }
-/* The root's own copy of item k of all slices, while the links work. */
-template <int N> DEV void slices_own(run &r, const warp_work &w, uint32_t k, const cuts<1> &c) {
-    const symm_args *a = r.a;
-    const int n = N ? N : a->nranks;
-    if (a->dst == a->src) return;
-#pragma unroll 1
-    for (int q = 1; q < n; q++) {
-        const slice s = cut(c, peer_of(a->rank, n, q));
-        item_own((const char *)a->src + s.at, (char *)a->dst + s.at, w, k, s.end - s.at);
-    }
-}
-
+/* The root's own copy is made of what it has loaded to send. */
 template <int N> DEV void broadcast_root(run &r, const warp_work &w, const cuts<1> &c) {
     const int in = alignment(r.a->src);
+    char *keep = r.a->dst == r.a->src ? 0 : (char *)r.a->dst;
 #pragma unroll 1
     for (uint32_t k = 0; data_at(w, k, 0) < c.each; k++) {
         if (k >= ROOTED_PLACES && wait_read<N>(r, w, k - ROOTED_PLACES)) return;
-        slices_send<N>(r, w, k, c, in);
-        slices_own<N>(r, w, k, c);
+        slices_send<N, 1>(r, w, k, c, in, keep);
     }
 }
 template <int N> DEV void broadcast_owner(run &r, const warp_work &w, const cuts<1> &c) {
@@ -157,11 +146,7 @@ template <int T, int N, int OP> DEV void reduce_twoshot(run &r) {
     items_ahead<N>(w, c.each, send, take);
 }
 template <int T, int N> DEV void body_reduce_twoshot(run &r) {
-    constexpr int sum = sum_apart<T, N>();
-    if (sum && r.a->op == SYMM_OP_SUM)
-        reduce_twoshot<T, N, sum ? SYMM_OP_SUM : ANY_OP>(r);
-    else
-        reduce_twoshot<T, N, ANY_OP>(r);
+    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) { reduce_twoshot<T, N, op.OP>(r); });
 }
 
 #endif

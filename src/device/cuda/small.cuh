@@ -138,10 +138,7 @@ template <int T, int N, int OP> DEV void ar_ll(run &r, const first_words &first)
     }
 }
 template <int T, int N> DEV void body_ar_ll(run &r, const first_words &first) {
-    if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        ar_ll<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, first);
-    else
-        ar_ll<T, N, ANY_OP>(r, first);
+    by_op<HOT(T)>(r.a->op, [&](auto op) { ar_ll<T, N, op.OP>(r, first); });
 }
 
 /* Every peer's 8 bytes of an item into its part of the result. */

@@ -179,10 +179,7 @@ template <int T, int N, int OP> DEV void reduce_large(run &r, places &at) {
         two_hops<REDUCE, T, N, OP>(r, at, way);
 }
 template <int T, int N> DEV void body_reduce_large(run &r, places &at) {
-    if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        reduce_large<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
-    else
-        reduce_large<T, N, ANY_OP>(r, at);
+    by_op<HOT(T)>(r.a->op, [&](auto op) { reduce_large<T, N, op.OP>(r, at); });
 }
 
 #endif

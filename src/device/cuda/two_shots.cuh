@@ -48,9 +48,11 @@ template <int ROOTED> DEV cuts<ROOTED> cuts_of(const symm_args *a) {
 template <int N> constexpr DEV int slices_at_once(void) {
     return !N ? 1 : N == 8 ? 4 : N - 1;
 }
-/* A run of whole lines of every peer's slice to that peer. */
-template <int N, unsigned MOST, int ROOTED>
-DEV void run_send(run &r, const warp_work &w, const line_run &l, const cuts<ROOTED> &c) {
+/* A run of whole lines of every peer's slice to that peer. keep: where a copy of the message goes;
+ * NULL: there is none. Asked only if KEEPS. */
+template <int N, unsigned MOST, int KEEPS, int ROOTED>
+DEV void run_send(run &r, const warp_work &w, const line_run &l, const cuts<ROOTED> &c,
+                  char *keep) {
     constexpr int group = slices_at_once<N>();
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
@@ -72,12 +74,17 @@ DEV void run_send(run &r, const warp_work &w, const line_run &l, const cuts<ROOT
                     line_put(line_slot(r, peer_of(rank, n, q + i), 0, rank) +
                                  line_at(w, l.use, l.j + b),
                              line_pack(v[i][b], w.mine.flags, flag), w.mine.flags);
+#pragma unroll
+        for (int i = 0; KEEPS && i < group; i++) {
+            const slice s = cut(c, peer_of(rank, n, q + i));
+            if (q + i < n && keep) store_lines(keep + s.at, v[i], l, s.end - s.at, w.mine);
+        }
     }
 }
 /* One line of every peer's slice. */
-template <int N, int ROOTED>
+template <int N, int KEEPS, int ROOTED>
 DEV void line_each_send(run &r, const warp_work &w, const line_run &l, const cuts<ROOTED> &c,
-                        int in) {
+                        int in, char *keep) {
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
 #pragma unroll 1
@@ -89,20 +96,23 @@ DEV void line_each_send(run &r, const warp_work &w, const line_run &l, const cut
         load_line(v, (const char *)a->src + s.at, l.at, s.end - s.at, w.mine, in);
         line_put(line_slot(r, p, 0, a->rank) + line_at(w, l.use, l.j),
                  line_pack(v, w.mine.flags, line_flag(r, l.use)), w.mine.flags);
+        if (KEEPS && keep) store_line(keep + s.at, v, l.at, s.end - s.at, w.mine, alignment(keep));
     }
 }
 /* Item k of every peer's slice to that peer. */
-template <int N, int ROOTED>
-DEV void slices_send(run &r, const warp_work &w, uint32_t k, const cuts<ROOTED> &c, int in) {
+template <int N, int KEEPS = 0, int ROOTED>
+DEV void slices_send(run &r, const warp_work &w, uint32_t k, const cuts<ROOTED> &c, int in,
+                     char *keep = 0) {
     constexpr unsigned most = N == 2 ? 2 : 1;
     const unsigned lines = lines_of(w, k, c.each);
+    const int align = KEEPS && keep && alignment(keep) != 16 ? 0 : in;
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<most>(w, k, j, lines, c.least, in));
+        const line_run l = whole_or_one(lines_from<most>(w, k, j, lines, c.least, align));
         if (N && l.whole)
-            run_send<N, most>(r, w, l, c);
+            run_send<N, most, KEEPS>(r, w, l, c, keep);
         else
-            line_each_send<N>(r, w, l, c, in);
+            line_each_send<N, KEEPS>(r, w, l, c, in, keep);
         j += l.count;
     }
 }
@@ -138,11 +148,7 @@ template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
     items_ahead<N>(w, c.each, send, take);
 }
 template <int T, int N> DEV void body_ar_twoshot(run &r) {
-    constexpr int sum = sum_apart<T, N>();
-    if (sum && r.a->op == SYMM_OP_SUM)
-        ar_twoshot<T, N, sum ? SYMM_OP_SUM : ANY_OP>(r);
-    else
-        ar_twoshot<T, N, ANY_OP>(r);
+    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) { ar_twoshot<T, N, op.OP>(r); });
 }
 
 #endif

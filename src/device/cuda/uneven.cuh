@@ -520,10 +520,7 @@ DEV void body_uneven_move(run &r, const symm_extent *parts) {
 }
 template <int T> DEV void body_uneven_sum(run &r, const symm_extent *parts) {
     UNEVEN(u, r, parts);
-    if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        uneven_run<T, 1, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, u);
-    else
-        uneven_run<T, 1, ANY_OP>(r, u);
+    by_op<HOT(T)>(r.a->op, [&](auto op) { uneven_run<T, 1, op.OP>(r, u); });
 }
 
 #endif
