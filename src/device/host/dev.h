@@ -132,8 +132,8 @@ SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) {
 }
 
 /* The slow path of every wait (wait.c): looks at the abort word, the peers' signatures and states,
- * the deadline; yields. *turns counts the calls of one wait. Returns 0 to go on waiting, else
- * the code that is now in c->out. */
+ * the deadline; gives the core away. *turns counts the calls of one wait. Returns 0 to go on
+ * waiting, else the code that is now in c->out. */
 int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns);
 /* Parts of it: the abort word, and the death word too; the deadline and the peer's state. */
 int symm_wait_abort_only(symm_cta *c, int stage);
