@@ -342,6 +342,7 @@ typedef struct {
             uint32_t serial; /* of an eager call, by which the host sees its end; 0: captured */
             int32_t root;    /* of a call that has one */
             uint32_t pairs;  /* of unequal parts: bytes of one that goes in LL packets */
+            uint64_t multicast; /* all ranks' byte of flat offset 0; 0: there is no such range */
         } gpu;
     };
 } symm_args;
@@ -381,11 +382,18 @@ typedef struct {
     symm_gpu_onesided_op op[SYMM_GPU_ONESIDED_OPS];
 } symm_gpu_onesided_args;
 
-/* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
+/* CAST_SRC, CAST_DST: that buffer's bytes are bound in the multicast range. APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
  * size. DIRECT: buffers in no window are read through the kernel, not staged. CROWDED: there are
  * more ranks than cores. */
-enum { SYMM_ARG_APART = 1, SYMM_ARG_NT = 2, SYMM_ARG_DIRECT = 4, SYMM_ARG_CROWDED = 8 };
+enum {
+    SYMM_ARG_APART = 1,
+    SYMM_ARG_NT = 2,
+    SYMM_ARG_DIRECT = 4,
+    SYMM_ARG_CROWDED = 8,
+    SYMM_ARG_CAST_SRC = 16,
+    SYMM_ARG_CAST_DST = 32
+};
 
 /* What a kernel leaves behind when it could not finish. */
 typedef struct {

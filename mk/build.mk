@@ -118,7 +118,7 @@ $(FATBINS)/move.fatbin: src/device/cuda/move.cu $(GPU_DEPS)
 	$(Q)$(call compile_gpu,$<)
 # Why there are none: the compiler was not asked for, or not found.
 CUDA_OFF := $(if $(filter 0,$(CUDA)),-DSYMM_CUDA_OFF)
-IMAGES_OBJ := $(OBJ)/src/device/cuda/kernel_images.o $(TOBJ)/src/device/cuda/kernel_images.o
+IMAGES_OBJ := $(OBJ)/src/device/common/kernel_images.o $(TOBJ)/src/device/common/kernel_images.o
 $(IMAGES_OBJ): ALL_CPPFLAGS += $(CUDA_OFF)
 ifneq ($(HAVE_NVCC),)
 $(IMAGES_OBJ): $(FATBIN)

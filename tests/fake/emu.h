@@ -37,6 +37,9 @@ int emu_run(const emu_launch *launches, int ranks, int calls, uint64_t seed, cha
  * */
 void emu_memory(const void *p, size_t bytes);
 void emu_forget(void);
+/* A multicast range: [at, at + bytes) stands for as many bytes of each rank's memory, which begin at
+ * first + r*stride. None after emu_forget. */
+void emu_multicast(const void *at, size_t bytes, void *first, size_t stride, int ranks);
 /* 1: all kernels of the rank have ended. During a run; the next two also after it. */
 int emu_ended(int rank);
 int emu_delays(void); /* 1: in this run stores become visible late, and loads are made early */
@@ -68,6 +71,13 @@ void emu_load(void *to, const void *p, size_t bytes, int order);    /* at most 1
 void emu_store(void *p, const void *data, size_t bytes, int plain); /* at most 16 */
 void emu_release(void); /* earlier stores are seen before later ones */
 void emu_fence(void);   /* the same, and no later load is made earlier */
+/* By multicast addresses: into all ranks' memory; of one rank; how many there are; the fence between
+ * two addresses of the same bytes. */
+void emu_cast_store(void *p, const void *data, size_t bytes);
+void emu_cast_load(void *to, const void *p, size_t bytes, int rank);
+int emu_cast_ranks(void);
+uint64_t emu_cast_uses(void); /* loads and stores there, ever */
+void emu_cast_fence(void);
 /* Adds to a word at once, and returns what was there; a fence before and behind. */
 uint64_t emu_add(void *p, uint64_t by);
 uint64_t emu_count(void *p, uint64_t by); /* the same without the fences */
@@ -99,6 +109,9 @@ emu_stores *emu_stores_new(void); /* to be freed; NULL: no memory */
 /* Of threads [thread, thread + threads), as one. */
 void emu_stores_store(emu_stores *l, int plain, unsigned thread, unsigned threads, void *to,
                       const void *data, size_t bytes);
+/* The same by a multicast address; and the fence that a release needs before it comes after it. */
+void emu_stores_cast(emu_stores *l, unsigned thread, void *to, const void *data, size_t bytes);
+void emu_stores_alias(emu_stores *l, unsigned thread);
 void emu_stores_precede(emu_stores *l, unsigned thread, const void *p, size_t bytes);
 void emu_stores_release(emu_stores *l, unsigned thread);
 void emu_stores_meet(emu_stores *l, const emu_threads *who);

@@ -104,6 +104,8 @@ extern "C" void emu_wait_and_look(const symm_args a) {
 #define ONE(name) {#name, name},
 #define RANKS_(row) \
     ONE(symm_##row##_n2) ONE(symm_##row##_n4) ONE(symm_##row##_n8) ONE(symm_##row##_n0)
+/* Rows for any number of ranks, of types that the switch adds. */
+#define SUMS_(row) ONE(symm_##row##_f32_n0) ONE(symm_##row##_bf16_n0)
 /* Rows of three and more ranks. */
 #define MORE_(row)       ONE(symm_##row##_n4) ONE(symm_##row##_n8) ONE(symm_##row##_n0)
 #define MORE_TYPES_(row) MORE_(row##_f32) MORE_(row##_bf16) MORE_(row##_u8)
@@ -125,6 +127,11 @@ static const struct {
                                         RANKS_(gather_push_ll128) RANKS_(gather_direct)
                                             RANKS_(scatter_ll) RANKS_(scatter_push_ll128)
                                                 RANKS_(scatter_direct) ONE(symm_barrier_word_n0)
+                                                    SUMS_(all_reduce_multicast)
+                                                        SUMS_(reduce_scatter_multicast)
+                                                            SUMS_(reduce_multicast)
+                                                    ONE(symm_all_gather_multicast_n0)
+                                                        ONE(symm_broadcast_multicast_n0)
                                                     ONE(emu_scatter) ONE(emu_scattered) ONE(emu_p2p)
                                                         ONE(emu_p2p_list) ONE(emu_onesided)
                                                             ONE(emu_flag) ONE(emu_wait_and_look)};

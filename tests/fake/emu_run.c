@@ -57,6 +57,7 @@ typedef struct {
     /* Its loads return nothing that a store up to this number has overwritten; at these places, up
      * to those numbers. */
     uint64_t since;
+    uint64_t fenced; /* the same for its loads by multicast addresses: as of its last alias fence */
     struct {
         const char *p;
         size_t bytes;
@@ -86,6 +87,14 @@ static struct {
         const char *p;
         size_t bytes;
     } piece[PIECES];
+    struct { /* emu_multicast */
+        const char *at;
+        size_t bytes;
+        char *first;
+        size_t stride;
+        int ranks;
+        uint64_t uses;
+    } cast;
     int pieces, failed, held; /* held: the rank that stands still; -1: none */
     void **stack;             /* stacks that no fiber uses */
     size_t stacks, made;
@@ -166,6 +175,11 @@ void emu_memory(const void *p, size_t bytes) {
 }
 void emu_forget(void) {
     e.pieces = 0;
+    e.cast.ranks = 0;
+}
+void emu_multicast(const void *at, size_t bytes, void *first, size_t stride, int ranks) {
+    e.cast.at = at, e.cast.bytes = bytes;
+    e.cast.first = first, e.cast.stride = stride, e.cast.ranks = ranks;
 }
 void emu_between(void (*fn)(void *arg, uint64_t step), void *arg) {
     e.between = fn;
@@ -251,6 +265,42 @@ void emu_release(void) {
 void emu_fence(void) {
     emu_release();
     order_loads(e.self);
+}
+
+/* Rank r's memory behind a multicast address. */
+static void *cast_at(const void *p, size_t bytes, int rank) {
+    const char *at = p;
+    if (!e.cast.ranks || at < e.cast.at || at + bytes > e.cast.at + e.cast.bytes)
+        fail("%zu bytes at %p are no multicast memory", bytes, p);
+    e.cast.uses++;
+    return emu_at(e.cast.first + (unsigned)rank * e.cast.stride + (at - e.cast.at), bytes);
+}
+void emu_cast_store(void *p, const void *data, size_t bytes) {
+    for (int r = 0; r < e.cast.ranks; r++) {
+        void *to = cast_at(p, bytes, r);
+        if (e.late)
+            emu_stores_cast(e.self->cta->late, e.self->place.thread.x, to, data, bytes);
+        else
+            memcpy(to, data, bytes);
+    }
+}
+void emu_cast_load(void *to, const void *p, size_t bytes, int rank) {
+    const fiber *f = e.self;
+    uint64_t number = 0;
+    const void *at = cast_at(p, bytes, rank), *old = NULL;
+    if (e.late && !draw(3))
+        old = emu_stores_past(f->cta->late, f->place.thread.x, at, bytes, f->fenced, &number);
+    memcpy(to, old ? old : at, bytes);
+}
+uint64_t emu_cast_uses(void) {
+    return e.cast.uses;
+}
+int emu_cast_ranks(void) {
+    return e.cast.ranks;
+}
+void emu_cast_fence(void) {
+    emu_stores_alias(e.self->cta->late, e.self->place.thread.x);
+    e.self->fenced = e.self->since;
 }
 
 /* No other thread's store to the word may be late: it would undo this. */
@@ -457,6 +507,7 @@ static void *new_stack(void) {
 
 static void start(fiber *f, emu_place place, const emu_launch *l, cta *c, int rank, int slow) {
     *f = (fiber){.place = place, .launch = l, .cta = c, .rank = rank, .since = emu_stores_now()};
+    f->fenced = f->since;
     f->slow = slow + (place.thread.x % WARP ? f[-1].slow > slow : !draw(6)); /* whole warps */
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = e.stacks ? e.stack[--e.stacks] : new_stack();

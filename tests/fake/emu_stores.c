@@ -17,6 +17,9 @@
  * So each store has the set of threads that come after it. There is no other order between the
  * stores of a list.
  *
+ * - A store by a multicast address is one for each rank, in any order. A release, or a load by the
+ * usual address, comes after it only if an alias fence lies between.
+ *
  * Where PTX allows more, stores here are early rather than late. What one thread stores by one
  * instruction is seen as a whole, and so is a line that a whole warp stores: the packets and lines
  * of this library rely on that. Likewise what a whole warp loads of a line by one instruction is as
@@ -40,6 +43,7 @@ typedef struct {
     size_t bytes;
     int plain;
     emu_threads behind; /* threads whose next release comes after it */
+    emu_threads aside;  /* by a multicast address: threads whose alias fence adds them to `behind` */
     unsigned char data[EMU_LINE];
 } store;
 
@@ -104,9 +108,21 @@ void emu_stores_store(emu_stores *l, int plain, unsigned thread, unsigned thread
     store *s = &l->list[l->n++];
     s->to = to, s->bytes = bytes, s->plain = plain;
     memset(&s->behind, 0, sizeof s->behind);
+    memset(&s->aside, 0, sizeof s->aside);
     for (unsigned t = thread; t < thread + threads; t++) emu_threads_add(&s->behind, t);
     memcpy(s->data, data, bytes);
     count(l, s, 1);
+}
+
+void emu_stores_cast(emu_stores *l, unsigned thread, void *to, const void *data, size_t bytes) {
+    emu_stores_store(l, 0, thread, 1, to, data, bytes);
+    store *s = &l->list[l->n - 1];
+    s->aside = s->behind;
+    memset(&s->behind, 0, sizeof s->behind);
+}
+void emu_stores_alias(emu_stores *l, unsigned thread) {
+    for (unsigned i = 0; i < l->n; i++)
+        if (in(&l->list[i].aside, thread)) emu_threads_add(&l->list[i].behind, thread);
 }
 
 void emu_stores_release(emu_stores *l, unsigned thread) {
@@ -114,11 +130,16 @@ void emu_stores_release(emu_stores *l, unsigned thread) {
         if (in(&l->list[i].behind, thread)) show(l, i);
 }
 
+/* Who meets one of them is one of them. */
+static void join(emu_threads *s, const emu_threads *who) {
+    uint64_t some = 0;
+    for (unsigned w = 0; w < EMU_THREADS / 64; w++) some |= s->in[w] & who->in[w];
+    for (unsigned w = 0; some && w < EMU_THREADS / 64; w++) s->in[w] |= who->in[w];
+}
 void emu_stores_meet(emu_stores *l, const emu_threads *who) {
     for (store *s = l->list; s < l->list + l->n; s++) {
-        uint64_t some = 0;
-        for (unsigned w = 0; w < EMU_THREADS / 64; w++) some |= s->behind.in[w] & who->in[w];
-        for (unsigned w = 0; some && w < EMU_THREADS / 64; w++) s->behind.in[w] |= who->in[w];
+        join(&s->behind, who);
+        join(&s->aside, who);
     }
 }
 

@@ -87,6 +87,49 @@ static void windows_are_bound(void) {
     for (int n = 2; n <= RANKS; n++) T_FORK(n, bound_rank, fk_new(0, 0));
 }
 
+/* What the kernel of a call is told, and people. */
+static void told(symmComm_t comm, char *buf, symmColl_t coll, const char *kernel, uint32_t flags,
+                 const char *says) {
+    symmExplain_t plan = {.size = sizeof plan};
+    int rank;
+    T_OK(symmCommUserRank(comm, &rank));
+    T_OK(symmExplain(comm, coll, buf, buf, GK_MB / 4, symmFloat32, symmSum, 0, &plan));
+    T_MSG(plan.reason, says);
+    T_CHECKF(!strcmp(plan.kernel, kernel), "%s, not %s", plan.kernel, kernel);
+    if (coll == symmCollAllReduce)
+        T_OK(symmAllReduce(buf, buf, GK_MB / 4, symmFloat32, symmSum, comm, NULL));
+    else
+        T_OK(symmBroadcast(buf, buf, GK_MB / 4, symmFloat32, 0, comm, NULL));
+    const gk_launch l = gk_last(rank);
+    T_CHECKF(!strncmp(l.kernel + 5, kernel, strlen(kernel)), "%s", l.kernel);
+    T_EQ(l.args.flags & (SYMM_ARG_CAST_SRC | SYMM_ARG_CAST_DST), flags);
+}
+static void kernels_rank(int rank, int n, void *arg) {
+    start();
+    symmComm_t comm = open_rank(arg, rank, n);
+    const uint32_t both = SYMM_ARG_CAST_SRC | SYMM_ARG_CAST_DST;
+    symmWindow_t win;
+    void *buf, *at;
+    T_OK(symmMemAlloc(&buf, BYTES));
+    told(comm, buf, symmCollAllReduce, "all_reduce_multicast", 0,
+         "sendbuff: not over the multicast range: it is in no window");
+    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+    told(comm, buf, symmCollAllReduce, "all_reduce_multicast", both, "over the multicast range if");
+    T_OK(symmWindowMulticastPtr(win, 0, &at));
+    const gk_launch l = gk_last(rank);
+    T_EQ(l.args.gpu.multicast + l.args.dst_off, (uint64_t)(uintptr_t)at);
+    told(comm, buf, symmCollBroadcast, "broadcast_multicast",
+         rank ? SYMM_ARG_CAST_DST : both, "over the multicast range if");
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmMemFree(buf));
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void kernels_use_the_range(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(RANKS, kernels_rank, fk_new(0, 0));
+}
+
 /* ---- every call refused ---------------------------------------------------------------------- */
 
 static const char *const calls[] = {"cuMulticastGetGranularity", "cuMulticastCreate",
@@ -262,7 +305,7 @@ static void a_veto_counts_for_each_communicator(void) {
     T_FORK(2, vetoed_later, fk_new(0, 0));
 }
 
-T_MAIN(T(windows_are_bound), T(a_refused_call_keeps_unicast), T(the_driver_may_change_its_mind),
+T_MAIN(T(windows_are_bound), T(kernels_use_the_range), T(a_refused_call_keeps_unicast), T(the_driver_may_change_its_mind),
        T(not_ready_is_tried_again_by_all), T(memory_that_does_not_fit_keeps_unicast),
        T(ranks_that_share_a_gpu_have_none), T(nothing_is_looked_up_unless_asked_for),
        T(a_veto_counts_for_each_communicator))

@@ -139,7 +139,7 @@ static inline int coll_kernels(symmColl_t coll, unsigned backend, int n, int *ke
     int count = 0;
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *row = &symm_kernels[k];
-        if (!(row->flags & backend) || row->coll != coll) continue;
+        if (!(row->flags & backend) || row->coll != coll || row->multicast) continue;
         if (n >= row->min_ranks && (!row->max_ranks || n <= row->max_ranks)) kernels[count++] = k;
     }
     return count;

@@ -158,7 +158,7 @@ static void make_parts(sample *s) {
                     (symm_extent){part_at(s, side, r, p) * esize, part_of(s, side, r, p) * esize};
 }
 
-static void draw_call(sample *s, const symm_plan_env *base) {
+static inline void draw_call(sample *s, const symm_plan_env *base) {
     const int t = (int)draw(3), ops = draw(2) ? SYMM_OP_SUM + 1 : SYMM_OP_COUNT;
     const uint32_t what = draw(10), esize = types[t].size,
                    most = draw(3) && !k.staging ? 3000u : 80000u;
@@ -289,7 +289,7 @@ static void describe(char *text, size_t cap) {
     }
 }
 
-static void windows_are_as_modelled(uint64_t seed) {
+static inline void windows_are_as_modelled(uint64_t seed) {
     char text[1024] = "";
     for (int r = 0; r < k.n; r++) {
         const unsigned char *is = window(r), *want = modelled(r);
@@ -303,7 +303,7 @@ static void windows_are_as_modelled(uint64_t seed) {
     }
 }
 
-static void draw_calls(uint64_t seed) {
+static inline void draw_calls(uint64_t seed) {
     static const int ranks[] = {1, 2, 2, 3, 3, 4, 4, 5, 8, 8};
     k.random = seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < 8; i++) draw(2);

@@ -19,6 +19,7 @@ enum {
     SYMM_K_TYPED = 8,
     SYMM_K_ONE_IMAGE = 16
 };
+enum { SYMM_CAST_SRC = 1, SYMM_CAST_DST = 2 };
 #define SYMM_K_GPU_SUM (SYMM_K_ORDERED | SYMM_K_GPU | SYMM_K_TYPED)
 
 typedef enum {
@@ -35,6 +36,9 @@ typedef struct {
     int places; /* in scratch that a kernel of 128-byte lines uses in turn; 0: it is none */
     int sliced; /* GPUs: the ranks share the work, each has a slice */
     int staged; /* GPUs: data goes through staging, or does where it cannot go between windows */
+    /* GPUs: over the multicast range, whole numbers of 16 bytes; SYMM_CAST_: the buffers that must
+     * be bound there */
+    int multicast;
     int relay;  /* GPUs: the kernel whose lines it may send instead; 0: none */
     int stages_src, stages_dst; /* a buffer in no window goes through scratch */
 } symm_kernel_row;

@@ -2,6 +2,7 @@
  * coll.def>_n<ranks>. */
 #include "hop_ll.cuh"
 #include "hop_lines.cuh"
+#include "multicast.cuh"
 #include "onesided.cuh"
 #include "p2p.cuh"
 #include "rooted_shots.cuh"
@@ -107,6 +108,10 @@ SHAPES(0)
 ROOTED_SHOTS(4)
 ROOTED_SHOTS(8)
 ROOTED_SHOTS(0)
+
+/* Over the multicast range. */
+KERNEL_POSTS(all_gather_multicast, n0, THREADS(0), body_ag_multicast)
+KERNEL_POSTS(broadcast_multicast, n0, THREADS(0), body_broadcast_multicast)
 
 KERNEL_PARTS(all_gatherv_direct)
 KERNEL_PARTS(alltoallv_direct)

@@ -121,6 +121,71 @@ DEV uint32_t byte_at(const char *p) {
     return v;
 }
 
+/* ---- multicast addresses: sm_90 and later, of others no space has any (host/window/multicast.h) - */
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define MULTIMEM(...) __trap()
+#else
+#define MULTIMEM(...) asm volatile(__VA_ARGS__)
+#endif
+
+/* What is stored by one address of the same bytes, and loaded by another, needs this between the
+ * two, in the thread that stores, or in one that comes behind it. */
+DEV void alias_fence(void) {
+    asm volatile("fence.proxy.alias;" ::: "memory");
+}
+/* 16 bytes into every rank's memory, in any order. */
+DEV void multicast_store16(char *p, uint4 v) {
+    MULTIMEM("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x),
+             "r"(v.y), "r"(v.z), "r"(v.w)
+             : "memory");
+}
+/* What all ranks have in 16 bytes, reduced by the switch in an order of its own: multicast_add_f32
+ * and so on. Floats of 16 bits are added in float32 and rounded once. */
+#define MULTIMEM_16(name, what)                                                          \
+    DEV uint4 multicast_##name(const char *p) {                                          \
+        uint4 v = make_uint4(0, 0, 0, 0);                                                \
+        MULTIMEM("multimem.ld_reduce.relaxed.sys.global." what " {%0, %1, %2, %3}, [%4];" \
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)                            \
+                 : "l"(p)                                                                \
+                 : "memory");                                                            \
+        return v;                                                                        \
+    }
+#define MULTIMEM_ONE(reg, v, what, p)                           \
+    MULTIMEM("multimem.ld_reduce.relaxed.sys.global." what " %0, [%1];" \
+             : "=" reg(v)                                             \
+             : "l"(p)                                                 \
+             : "memory")
+#define MULTIMEM_4(name, what)                                                        \
+    DEV uint4 multicast_##name(const char *p) {                                       \
+        uint32_t v[4] = {0, 0, 0, 0};                                                 \
+        _Pragma("unroll") for (int i = 0; i < 4; i++)                                 \
+            MULTIMEM_ONE("r", v[i], what, p + 4 * i);                       \
+        return make_uint4(v[0], v[1], v[2], v[3]);                                    \
+    }
+#define MULTIMEM_8(name, what)                                                        \
+    DEV uint4 multicast_##name(const char *p) {                                       \
+        uint64_t v[2] = {0, 0};                                                       \
+        _Pragma("unroll") for (int i = 0; i < 2; i++)                                 \
+            MULTIMEM_ONE("l", v[i], what, p + 8 * i);                       \
+        return make_uint4((uint32_t)v[0], (uint32_t)(v[0] >> 32), (uint32_t)v[1],     \
+                          (uint32_t)(v[1] >> 32));                                    \
+    }
+MULTIMEM_16(add_f32, "add.v4.f32")
+MULTIMEM_16(add_f16, "add.acc::f32.v4.f16x2")
+MULTIMEM_16(add_bf16, "add.acc::f32.v4.bf16x2")
+MULTIMEM_8(add_f64, "add.f64")
+MULTIMEM_4(add_u32, "add.u32")
+MULTIMEM_4(max_u32, "max.u32")
+MULTIMEM_4(min_u32, "min.u32")
+MULTIMEM_4(max_s32, "max.s32")
+MULTIMEM_4(min_s32, "min.s32")
+MULTIMEM_8(add_u64, "add.u64")
+MULTIMEM_8(max_u64, "max.u64")
+MULTIMEM_8(min_u64, "min.u64")
+MULTIMEM_8(max_s64, "max.s64")
+MULTIMEM_8(min_s64, "min.s64")
+
 /* ---- meeting --------------------------------------------------------------------------------- */
 
 /* `threads` of a CTA, whole warps, meet at one of its barriers; 1: one of them is leaving, so all

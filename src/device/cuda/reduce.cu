@@ -3,6 +3,7 @@
  * coll.def>_<type>_n<ranks>; n0 serves any number of them. */
 #include "hop_ll.cuh"
 #include "hop_lines.cuh"
+#include "multicast.cuh"
 #include "rooted_shots.cuh"
 #include "two_hops.cuh"
 #include "uneven.cuh"
@@ -98,6 +99,11 @@ SHAPES(0)
 ROOTED_SHOTS(4)
 ROOTED_SHOTS(8)
 ROOTED_SHOTS(0)
+/* Over the multicast range. */
+KERNEL_POSTS(all_reduce_multicast, n0, THREADS(0), body_ar_multicast<SYMM_T>)
+KERNEL_POSTS(reduce_scatter_multicast, n0, THREADS(0),
+             body_hop_reduce_multicast<REDUCE_SCATTER, SYMM_T>)
+KERNEL_POSTS(reduce_multicast, n0, THREADS(0), body_hop_reduce_multicast<REDUCE, SYMM_T>)
 KERNEL(all_reduce_local, n1, SYMM_GPU_THREADS, body_ar_local<SYMM_T>)
 
 /* With a count per rank, for any number of ranks. */

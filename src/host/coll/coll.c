@@ -7,6 +7,7 @@
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
+#include "host/window/multicast.h"
 #include "host/window/window.h"
 #include "coll.h"
 #include "redop.h"
@@ -114,6 +115,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .ctas = (int)c->params.ctas,
                        .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
                        .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
+                       .multicast = c->cuda && c->calls.proto.gpu.multicast,
                        .deterministic = (int)c->params.deterministic,
                        .direct = c->calls.direct,
                        .near = c->calls.near,
@@ -153,6 +155,20 @@ static uint64_t place_of(const symm_launch *l, const symm_win *win, const void *
     return l->plan.flags & SYMM_ARG_DIRECT ? SYMM_PRIVATE | (uintptr_t)p : SYMM_STAGED;
 }
 
+/* Which buffers' bytes are bound in the multicast range. */
+static uint32_t bound(const symm_launch *l) {
+    const symm_args *a = &l->args;
+    char why[SYMM_MULTICAST_WHY];
+    uint32_t flags = 0;
+    if (l->in && a->src_off != SYMM_STAGED &&
+        symm_multicast_flat(l->comm, a->src_off, l->in, why, sizeof why))
+        flags |= SYMM_ARG_CAST_SRC;
+    if (l->out && a->dst_off != SYMM_STAGED &&
+        symm_multicast_flat(l->comm, a->dst_off, l->out, why, sizeof why))
+        flags |= SYMM_ARG_CAST_DST;
+    return flags;
+}
+
 static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user) {
     const symm_comm *c = l->comm;
     symm_args *a = &l->args;
@@ -166,6 +182,7 @@ static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user
     a->op = l->call.op;
     a->esize = l->call.esize;
     fill_plan(a, &l->plan, c->cuda, k->root);
+    if (symm_kernels[l->plan.kernel].multicast) a->flags |= bound(l);
     a->extents = k->extents;
     l->sig = signature(&l->call, a->op);
     a->sig = with_heaps(l->sig, c->calls.digest);

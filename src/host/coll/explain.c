@@ -13,6 +13,7 @@
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
+#include "host/window/multicast.h"
 #include "host/window/window.h"
 #include "machine/peer_memory.h"
 #include "coll.h"
@@ -38,6 +39,27 @@ static void why_staged(symm_comm *c, const char *name, const symm_win *w, const 
     symm_window_why(c, name, p, bytes, why, sizeof why);
     snprintf(text + at, cap - at, "%s: staged through scratch (symmWindowRegister); ", why);
     why_refused(c, text, cap);
+}
+
+/* A kernel over the multicast range: whether this rank's buffer allows it. */
+static void why_unicast(const symm_comm *c, const char *name, uint64_t off, uint64_t bytes,
+                        char *text, size_t cap) {
+    char why[SYMM_MULTICAST_WHY] = "it is in no window";
+    const size_t at = strlen(text);
+    if (at >= cap || !bytes) return;
+    if (off != SYMM_STAGED && symm_multicast_flat(c, off, bytes, why, sizeof why)) return;
+    snprintf(text + at, cap - at, "%s: not over the multicast range: %s; ", name, why);
+}
+static void explain_multicast(const symm_launch *l, char *text, size_t cap) {
+    const int needs = symm_kernels[l->plan.kernel].multicast;
+    const size_t at = strlen(text);
+    if (needs & SYMM_CAST_SRC)
+        why_unicast(l->comm, "sendbuff", l->args.src_off, l->in, text, cap);
+    if (needs & SYMM_CAST_DST)
+        why_unicast(l->comm, "recvbuff", l->args.dst_off, l->out, text, cap);
+    if (needs && at == strlen(text) && at < cap)
+        snprintf(text + at, cap - at,
+                 "over the multicast range if all ranks' buffers have the same offset; ");
 }
 
 /* With a count per rank: that of all ranks. */
@@ -68,6 +90,7 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
         why_staged(c, "sendbuff", l.src_win, k->src, l.in, p.reason, sizeof p.reason);
     if (!p.zeroCopyRecv)
         why_staged(c, "recvbuff", l.dst_win, k->dst, l.out, p.reason, sizeof p.reason);
+    explain_multicast(&l, p.reason, sizeof p.reason);
     const size_t at = strlen(p.reason);
     symm_plan_reason(&l.env, &l.call, &l.plan, p.reason + at, sizeof p.reason - at);
     *plan = p;

@@ -342,6 +342,8 @@ static void fill_proto(symm_comm *c) {
     } else {
         c->calls.proto.gpu.host_base = c->control.host_base;
         c->calls.proto.gpu.host_stride = SYMM_PAGE_STRIDE;
+        if (!*symm_multicast_why(c))
+            c->calls.proto.gpu.multicast = c->space->cast.base + c->base - c->space->base;
     }
     c->calls.proto.flags =
         (goes_apart(c) ? SYMM_ARG_APART : 0) | (c->oversubscribed ? SYMM_ARG_CROWDED : 0);

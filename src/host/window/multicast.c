@@ -368,6 +368,10 @@ char *symm_multicast_at(const symm_comm *c, uint64_t off, uint64_t bytes, char *
     return all ? (char *)(uintptr_t)(s->cast.base + off) : NULL;
 }
 
+char *symm_multicast_flat(const symm_comm *c, uint64_t off, uint64_t bytes, char *why, size_t cap) {
+    return symm_multicast_at(c, off + c->base - c->space->base, bytes, why, cap);
+}
+
 char *symm_multicast_of(const symm_win *w, uint64_t in, uint64_t bytes, char *why, size_t cap) {
     const symm_comm *c = w->comm;
     if (c->threads) return snprintf(why, cap, "%s", symm_multicast_why(c)), NULL;
@@ -378,5 +382,5 @@ char *symm_multicast_of(const symm_win *w, uint64_t in, uint64_t bytes, char *wh
                             "rank %d's buffer begins at another offset of its memory than rank 0's",
                             r),
                    NULL;
-    return symm_multicast_at(c, w->off[0] + c->base - c->space->base + in, bytes, why, cap);
+    return symm_multicast_flat(c, w->off[0] + in, bytes, why, cap);
 }

@@ -44,6 +44,8 @@ void symm_multicast_end(symm_space *s, symm_slot *slot);
 /* The multicast address of offset `off` of the space if all of [off, off + bytes), inside one slot,
  * is bound. NULL: why says why not. */
 char *symm_multicast_at(const symm_comm *c, uint64_t off, uint64_t bytes, char *why, size_t cap);
+/* The same of a flat offset of a communicator, as kernels exchange them. */
+char *symm_multicast_flat(const symm_comm *c, uint64_t off, uint64_t bytes, char *why, size_t cap);
 /* Of a part of a window, as this rank has it. [local] */
 char *symm_multicast_of(const struct symm_win *w, uint64_t in, uint64_t bytes, char *why,
                         size_t cap);

@@ -1,0 +1,233 @@
+/* unit_multicast_kernels.c - the kernels over the multicast range, on fibers (emu.h): a store there
+ * is one for each rank, in any order and late, and neither a release nor a load by another address
+ * comes behind it without an alias fence. Calls on 3 to 8 ranks, drawn, one behind the other and
+ * between kernels that use the same windows by their usual addresses; every byte of all windows
+ * compared with what the calls mean. And kernels that must leave. T_SEED: the first case; T_CASES:
+ * how many. */
+#include <sys/mman.h>
+
+#include "kernel_kit.h"
+
+static int cases(int usual) {
+    const char *n = getenv("T_CASES"), *full = getenv("T_FULL");
+    return n ? atoi(n) : full && atoi(full) > 0 ? 2 * usual : usual;
+}
+static uint64_t first_seed(void) {
+    const char *s = getenv("T_SEED");
+    return s ? strtoull(s, NULL, 0) : 1;
+}
+
+/* Where windows keep it from being used, all ranks must take the other way. */
+enum { USED, ELSEWHERE, UNBOUND, IN_NO_WINDOW, WAYS };
+static const char *const way_names[] = {"over the range", "a rank's buffers lie elsewhere",
+                                        "not bound", "a rank's buffers are in no window"};
+
+static struct {
+    char *at; /* the range: no memory of its own */
+    int way[CALLS];
+    int usual[CALLS]; /* a kernel of another kind */
+} cast;
+
+static const symm_kernel_id kernels[] = {SYMM_KERNEL_AR_MULTICAST, SYMM_KERNEL_AG_MULTICAST,
+                                         SYMM_KERNEL_RS_MULTICAST, SYMM_KERNEL_RD_MULTICAST,
+                                         SYMM_KERNEL_BC_MULTICAST};
+enum { KERNELS = sizeof kernels / sizeof kernels[0] };
+
+/* Buffers at the same offsets on all ranks, but where the way says otherwise; often what the call
+ * before has written is read: by another address, while it is still on its way. */
+static void place_alike(sample *s, int way) {
+    const uint64_t half = WINDOW / 2 - GUARD, in = buffer(s, 0, 0), out = buffer(s, 1, 0),
+                   before = s > k.call ? s[-1].dst[0] : 0,
+                   b = draw((uint32_t)((half - out) / 16 + 1)) * 16u;
+    const int chained = s > k.call && draw(4) && before % (WINDOW / 2) + in <= half;
+    const uint64_t a = chained ? before % (WINDOW / 2)
+                               : draw((uint32_t)((half - in) / 16 + 1)) * 16u;
+    const int in_place = !draw(3), swap = chained ? before >= WINDOW / 2 : (int)draw(2),
+              other = (int)draw((uint32_t)k.n);
+    for (int r = 0; r < k.n; r++) {
+        s->src[r] = a + (swap ? WINDOW / 2 : 0);
+        s->dst[r] = b + (swap ? 0 : WINDOW / 2);
+        if (way == ELSEWHERE && r == other) s->src[r] += 16, s->dst[r] += 16;
+        if (in_place && in <= out)
+            s->src[r] = s->dst[r] + own_at(s, 1, coll_send_part(s->call.coll, r), r);
+        if (in_place && in > out)
+            s->dst[r] = s->src[r] + own_at(s, 0, coll_recv_part(s->call.coll, r), r);
+        s->staged[r] = way == IN_NO_WINDOW && r == other;
+    }
+}
+
+static void draw_cast(sample *s, const symm_plan_env *base, int i) {
+    const symm_kernel_row *row = &symm_kernels[kernels[draw(KERNELS)]];
+    const int t = coll_reduces(row->coll) ? (int)draw(2) : 0; /* f32, bf16 */
+    memset(s, 0, sizeof *s);
+    s->call.coll = row->coll;
+    s->call.type = types[t].type;
+    s->call.esize = types[t].size;
+    s->call.op = t == 0 && coll_reduces(row->coll) && !draw(3) ? symmAvg : symmSum;
+    s->call.root = symm_colls[row->coll].flags & SYMM_COLL_ROOT ? (int)draw((uint32_t)k.n) : 0;
+    const unsigned most = (draw(3) ? 6000u : 60000u) / (unsigned)coll_parts(row->coll, k.n);
+    s->call.count = (1 + draw(most / 16)) * 16 / s->call.esize;
+    cast.usual[i] = !draw(4);
+    cast.way[i] = draw(3) ? USED : (int)draw(WAYS);
+    int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
+    forced[row->coll] = (int16_t)(cast.usual[i] ? kernel_of(row->coll) : row - symm_kernels);
+    symm_plan_env env = *base;
+    env.forced = forced;
+    env.ctas = 1 + (int)draw(2);
+    env.threads = 32 * (1 + (int)draw(3));
+    env.relay = draw(2) ? SYMM_RELAY_STAGING : SYMM_RELAY_AUTO;
+    s->plan = symm_plan_make(&env, &s->call);
+    T_CHECK(cast.usual[i] || s->plan.kernel == row - symm_kernels);
+    place_alike(s, cast.way[i]);
+}
+
+static void launch_cast(const sample *s, const symm_plan_env *env, int rank, int i,
+                        emu_launch *l) {
+    launch_call(s, env, rank, l);
+    l->args.gpu.multicast = (uint64_t)(uintptr_t)cast.at;
+    if (l->args.src_off != SYMM_STAGED && cast.way[i] != UNBOUND)
+        l->args.flags |= SYMM_ARG_CAST_SRC;
+    if (l->args.dst_off != SYMM_STAGED && cast.way[i] != UNBOUND)
+        l->args.flags |= SYMM_ARG_CAST_DST;
+}
+
+static void draw_casts(uint64_t seed) {
+    static const int ranks[] = {3, 3, 4, 4, 5, 8};
+    k.random = seed * 0x9e3779b97f4a7c15ull | 1;
+    for (int i = 0; i < 8; i++) draw(2);
+    begin(ranks[draw(6)]);
+    if (!cast.at)
+        cast.at = mmap(NULL, STRIDE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    T_CHECK(cast.at != MAP_FAILED);
+    emu_multicast(cast.at, STRIDE, k.flat, STRIDE, k.n);
+    const symm_plan_env env = {.nranks = k.n,
+                               .gpu = 1,
+                               .sms = 2,
+                               .multicast = 1,
+                               .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
+    k.calls = 2 + (int)draw(CALLS - 1);
+    for (int c = 0; c < k.calls; c++) {
+        draw_cast(&k.call[c], &env, c);
+        for (int r = 0; r < k.n; r++)
+            launch_cast(&k.call[c], &env, r, c, &k.launch[r * k.calls + c]);
+    }
+}
+
+/* ---- what they mean -------------------------------------------------------------------------- */
+
+static void calls_in_any_order(void) {
+    int seen[KERNELS][WAYS] = {{0}};
+    symm_reduce_init();
+    for (int i = 0; i < cases(200); i++) {
+        const uint64_t seed = first_seed() + (unsigned)i;
+        char why[256] = "", text[1024];
+        draw_casts(seed);
+        int uses = 0;
+        for (int c = 0; c < k.calls; c++) {
+            model_call(&k.call[c]);
+            for (int j = 0; j < KERNELS; j++)
+                if (k.call[c].plan.kernel == kernels[j]) seen[j][cast.way[c]]++;
+            uses += !cast.usual[c] && cast.way[c] == USED;
+        }
+        const uint64_t before = emu_cast_uses();
+        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        describe(text, sizeof text);
+        T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed, k.n, why, text);
+        if (!r) windows_are_as_modelled(seed);
+        T_CHECKF((emu_cast_uses() > before) >= (uses > 0),
+                 "T_SEED=%llu: the range was not used;%s", (unsigned long long)seed, text);
+        end();
+    }
+    for (int j = 0; j < KERNELS; j++)
+        for (int way = 0; way < WAYS; way++)
+            T_CHECKF(cases(200) < 200 || seen[j][way], "%s was never drawn: %s",
+                     symm_kernels[kernels[j]].name, way_names[way]);
+}
+
+/* What must not go over the range does not: every access there is refused. */
+static void other_ways_leave_the_range_alone(void) {
+    symm_reduce_init();
+    for (int i = 0; i < cases(60); i++) {
+        const uint64_t seed = 3000 + first_seed() + (unsigned)i;
+        char why[256] = "";
+        draw_casts(seed);
+        const symm_plan_env env = {.nranks = k.n, .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
+        for (int c = 0; c < k.calls; c++) {
+            cast.way[c] = 1 + i % (WAYS - 1);
+            place_alike(&k.call[c], cast.way[c]);
+            for (int r = 0; r < k.n; r++)
+                launch_cast(&k.call[c], &env, r, c, &k.launch[r * k.calls + c]);
+            model_call(&k.call[c]);
+        }
+        const uint64_t before = emu_cast_uses();
+        T_CHECKF(!emu_run(k.launch, k.n, k.calls, seed, why, sizeof why), "T_SEED=%llu: %s",
+                 (unsigned long long)seed - 3000, why);
+        windows_are_as_modelled(seed - 3000);
+        T_CHECKF(emu_cast_uses() == before, "T_SEED=%llu: %s, yet it was used",
+                 (unsigned long long)seed - 3000, way_names[cast.way[0]]);
+        end();
+    }
+}
+
+/* ---- kernels that leave ---------------------------------------------------------------------- */
+
+static struct {
+    uint64_t at, steps;
+    int rank, done;
+} spoiler;
+static void count_steps(void *arg, uint64_t step) {
+    (void)arg;
+    spoiler.steps = step;
+}
+static void abort_at(void *arg, uint64_t step) {
+    (void)arg;
+    if (spoiler.done || step < spoiler.at) return;
+    spoiler.done = 1;
+    for (int q = 0; q < k.n; q++)
+        k.host[(spoiler.rank + q) % k.n].abort =
+            (uint64_t)symmAborted << 32 | (uint32_t)(spoiler.rank + 1);
+}
+
+static void an_abort_at_any_step_ends_all(void) {
+    for (int i = 0; i < cases(30); i++) {
+        const uint64_t seed = 5000 + first_seed() + (unsigned)i;
+        char why[256] = "";
+        draw_casts(seed);
+        emu_between(count_steps, NULL);
+        T_CHECK(!emu_run(k.launch, k.n, k.calls, seed, why, sizeof why));
+        end();
+        draw_casts(seed);
+        spoiler.at = 1 + draw((uint32_t)spoiler.steps), spoiler.rank = (int)draw((uint32_t)k.n);
+        spoiler.done = 0;
+        emu_between(abort_at, NULL);
+        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        emu_between(NULL, NULL);
+        T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s", (unsigned long long)seed - 5000, k.n, why);
+        T_CHECK(spoiler.done);
+        end();
+    }
+}
+
+/* One rank means another call: nobody stores into another's windows, and all say so. */
+static void ranks_that_differ_all_leave(void) {
+    for (int i = 0; i < cases(30); i++) {
+        const uint64_t seed = 7000 + first_seed() + (unsigned)i;
+        char why[256] = "";
+        draw_casts(seed);
+        for (int p = 1; p < k.n; p++) k.launch[p] = k.launch[p * k.calls];
+        k.calls = 1;
+        k.launch[draw((uint32_t)k.n)].args.sig ^= 1;
+        const uint64_t before = emu_cast_uses();
+        T_CHECKF(!emu_run(k.launch, k.n, 1, seed, why, sizeof why), "T_SEED=%llu: %s",
+                 (unsigned long long)seed - 7000, why);
+        T_CHECKF(emu_cast_uses() == before, "T_SEED=%llu: the range was used all the same",
+                 (unsigned long long)seed - 7000);
+        for (int p = 0; p < k.n; p++)
+            T_CHECKF(k.host[p].abort >> 32 == symmMismatch, "T_SEED=%llu: rank %d heard %llx",
+                     (unsigned long long)seed - 7000, p, (unsigned long long)k.host[p].abort);
+        end();
+    }
+}
+
+T_MAIN(T_TIMEOUT(calls_in_any_order, 120), T(other_ways_leave_the_range_alone),
+       T(an_abort_at_any_step_ends_all), T(ranks_that_differ_all_leave))
