@@ -339,9 +339,9 @@ typedef struct {
             uint32_t line_warps;              /* of a CTA: those that move lines */
             uint32_t stage_ctas, stage_warps; /* CTAs that have staging, and warps of each */
             uint32_t stage_rows;              /* rows of 512 bytes of a warp and piece */
-            uint32_t serial; /* of an eager call, by which the host sees its end; 0: captured */
-            int32_t root;    /* of a call that has one */
-            uint32_t pairs;  /* of unequal parts: bytes of one that goes in LL packets */
+            uint32_t serial;    /* of an eager call, by which the host sees its end; 0: captured */
+            int32_t root;       /* of a call that has one */
+            uint32_t pairs;     /* of unequal parts: bytes of one that goes in LL packets */
             uint64_t multicast; /* all ranks' byte of flat offset 0; 0: there is no such range */
         } gpu;
     };
@@ -382,10 +382,10 @@ typedef struct {
     symm_gpu_onesided_op op[SYMM_GPU_ONESIDED_OPS];
 } symm_gpu_onesided_args;
 
-/* CAST_SRC, CAST_DST: that buffer's bytes are bound in the multicast range. APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
+/* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
  * size. DIRECT: buffers in no window are read through the kernel, not staged. CROWDED: there are
- * more ranks than cores. */
+ * more ranks than cores. CAST_SRC, CAST_DST: that buffer is bound in the multicast range. */
 enum {
     SYMM_ARG_APART = 1,
     SYMM_ARG_NT = 2,

@@ -246,14 +246,23 @@ check-rest-build:
 	+@$(SUBMAKE) TSAN=1 tests-tsan
 
 # Checks that build again, or take as long as many tests.
-LONG_CHECKS := $(addprefix tests/check/check_,mutants.sh build.sh arm.sh load.sh setup.sh sass.sh)
+LONG_CHECKS := $(addprefix tests/check/check_,mutants.sh build.sh arm.sh load.sh setup.sh sass.sh \
+                 campaign.sh perf_gpu.sh)
+# Of the kernels on fibers, what takes half of the time is left to check-rest.
+LONG_UNITS  := unit_kernels
+LONG_BRIEF  := '$(TEST)/unit_kernels every_kernel_in_any_order counts_per_rank_in_any_order \
+                 an_abort_at_any_step_ends_all_kernels an_abort_ends_those_with_counts_per_rank \
+                 counts_that_differ_are_told ranks_that_differ_all_leave \
+                 an_aborted_ranks_windows_are_left_alone \
+                 a_barrier_orders_what_was_stored_before_it'
 CHECK_NP    := 2 4
 # Programs at a time: much of a test is waiting, for deadlines and for peers. fault_ programs wait
 # most, so they begin.
 AT_ONCE     := 6
 check-run:
 	@$(RUN_SH) -j $(AT_ONCE) $(FAULT_TESTS:%=$(TEST)/%) $(filter-out $(LONG_CHECKS),$(CHECKS)) \
-	  $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(THR_TESTS)) \
+	  $(if $(HAVE_CXX),$(LONG_BRIEF)) \
+	  $(patsubst %,$(TEST)/%,$(filter-out $(LONG_UNITS),$(UNIT_TESTS)) $(THR_TESTS)) \
 	  $(call at,$(CHECK_NP),$(MP_TESTS:%=$(TEST)/%)) $(DEATH_SPEC)
 
 # What takes longest under a sanitizer is left to `make asan`, `make tsan` and check-full.
@@ -268,6 +277,7 @@ check-rest-run:
 	@$(RUN_SH) -j $(REST_AT_ONCE) $(PARTS) \
 	  $(filter-out $(MUTANTS),$(filter $(LONG_CHECKS),$(CHECKS))) \
 	  $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) \
+	  $(patsubst %,$(TEST)/%,$(filter $(LONG_UNITS),$(UNIT_TESTS))) \
 	  $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 
 asan: setup ## unit, fault and mp tests under AddressSanitizer and UndefinedBehaviorSanitizer

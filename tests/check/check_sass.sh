@@ -3,6 +3,8 @@
 # build: a warp stores a line, and loads one, by one instruction, which all its lanes reach together
 # because nothing that parts them lies between the vote on who is here and the store or the load
 # (put_whole_warp and get_whole_warp in ptx.cuh).
+# And kernels that reduce over the multicast range let the switch do it: as many such loads one
+# behind the other as a warp has rows under way (multicast.cuh).
 # Needs cuobjdump, with nvdisasm beside it: CUOBJDUMP, beside nvcc, or on PATH (where a toolkit
 # lacks them: the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
 set -u
@@ -88,6 +90,22 @@ verdict() { # report: why it is refused, or nothing
          $1 == "sites" { n++ } END { if (!n) print "no kernels" }' "$1"
 }
 
+# What an image's kernels lack that reduce over the multicast range; nothing where they have it.
+# Types that the switch does not have have the kernels, which nothing launches.
+unswitched() { # sass, image
+    case $2 in i8 | u8 | e4m3 | e5m2 | move) return ;; esac
+    awk '
+    function end_function() {
+        if (f ~ /_multicast_/ && loads < 4) print arch, f, "has", loads + 0, "loads that reduce"
+        n += f ~ /_multicast_/
+        f = ""; loads = 0
+    }
+    /^[ \t]*code for sm_/ { end_function(); arch = $3 }
+    /Function :/ { end_function(); f = $3; next }
+    f ~ /_multicast_/ && / LDG?MC\./ { loads++ }
+    END { end_function(); if (!n) print "no kernels over the multicast range" }' "$1"
+}
+
 if ! ls "$build"/cuda/*.fatbin >/dev/null 2>&1; then
     t_skip "whole warps store and load lines" "needs nvcc: the build has no kernels"
 elif ! tool=$(find_tool); then
@@ -103,12 +121,12 @@ else
         "$tool" -sass "$image" >"$dir/$name.sass" 2>"$dir/log" ||
             { t_fail "$name" "$(cat "$dir/log")"; continue; }
         sites "$dir/$name.sass" >"$dir/$name.report"
-        why=$(verdict "$dir/$name.report")
+        why=$(verdict "$dir/$name.report" && unswitched "$dir/$name.sass" "$name")
         for arch in $archs; do
             grep -q "^sites $arch " "$dir/$name.report" || why="$why no code for $arch"
         done
         if [ -z "$why" ]; then
-            t_ok "whole warps store and load lines: $name ($(echo $archs))"
+            t_ok "machine code of lines and of the range: $name ($(echo $archs))"
         else
             t_fail "whole warps store and load lines: $name" "$why"
         fi
@@ -126,6 +144,12 @@ else
     awk '/ISETP.*, -0x2,/ { print; sub(/ISETP.*/, "BSYNC B0 ;") } { print }' \
         "$dir/move.sass" >"$dir/parted.sass"
     sed 's/LDG.E.128.STRONG.SYS/LDG.E.64.STRONG.SYS/' "$dir/move.sass" >"$dir/half_loads.sass"
+    sed 's/LDGMC/LDG/' "$dir/f32.sass" >"$dir/unswitched.sass"
+    if [ -n "$(unswitched "$dir/unswitched.sass" f32)" ]; then
+        t_ok "loads that do not reduce: refused"
+    else
+        t_fail "loads that do not reduce: not refused" "the check finds nothing"
+    fi
     for doctored in branch jump halves parted half_loads; do
         sites "$dir/$doctored.sass" >"$dir/report"
         if [ -n "$(verdict "$dir/report")" ]; then

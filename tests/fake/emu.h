@@ -37,8 +37,8 @@ int emu_run(const emu_launch *launches, int ranks, int calls, uint64_t seed, cha
  * */
 void emu_memory(const void *p, size_t bytes);
 void emu_forget(void);
-/* A multicast range: [at, at + bytes) stands for as many bytes of each rank's memory, which begin at
- * first + r*stride. None after emu_forget. */
+/* A multicast range: [at, at + bytes) stands for as many bytes of each rank's memory, from first +
+ * r*stride on. None after emu_forget. */
 void emu_multicast(const void *at, size_t bytes, void *first, size_t stride, int ranks);
 /* 1: all kernels of the rank have ended. During a run; the next two also after it. */
 int emu_ended(int rank);
@@ -71,12 +71,13 @@ void emu_load(void *to, const void *p, size_t bytes, int order);    /* at most 1
 void emu_store(void *p, const void *data, size_t bytes, int plain); /* at most 16 */
 void emu_release(void); /* earlier stores are seen before later ones */
 void emu_fence(void);   /* the same, and no later load is made earlier */
-/* By multicast addresses: into all ranks' memory; of one rank; how many there are; the fence between
- * two addresses of the same bytes. */
+/* By multicast addresses: into all ranks' memory; of one rank; how many there are; the fence
+ * between two addresses of the same bytes. */
 void emu_cast_store(void *p, const void *data, size_t bytes);
 void emu_cast_load(void *to, const void *p, size_t bytes, int rank);
 int emu_cast_ranks(void);
-uint64_t emu_cast_uses(void); /* loads and stores there, ever */
+void *emu_cast_at(const void *p, size_t bytes, int rank); /* one rank's; NULL: not of the range */
+uint64_t emu_cast_uses(void);                             /* loads and stores there, ever */
 void emu_cast_fence(void);
 /* Adds to a word at once, and returns what was there; a fence before and behind. */
 uint64_t emu_add(void *p, uint64_t by);

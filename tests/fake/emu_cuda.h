@@ -187,18 +187,18 @@ static inline float symm_f16_decode(uint32_t code); /* types.inl */
 static inline float symm_bf16_decode(uint32_t code);
 static inline uint32_t symm_f16_encode(float value);
 static inline uint32_t symm_bf16_encode(float value);
-#define EMU_MULTICAST(name, E, A, widen, narrow, two)                                  \
-    DEV uint4 multicast_##name(const char *p) {                                        \
-        return emu_multicast<E, A>(                                                    \
+#define EMU_MULTICAST(name, E, A, widen, narrow, two)                                    \
+    DEV uint4 multicast_##name(const char *p) {                                          \
+        return emu_multicast<E, A>(                                                      \
             p, [](E v) -> A { return widen(v); }, [](A v) -> E { return (E)narrow(v); }, \
-            [](A a, A b) -> A { return two; });                                        \
+            [](A a, A b) -> A { return two; });                                          \
     }
 EMU_MULTICAST(add_f32, float, float, , , a + b)
 EMU_MULTICAST(add_f16, uint16_t, float, symm_f16_decode, symm_f16_encode, a + b)
 EMU_MULTICAST(add_bf16, uint16_t, float, symm_bf16_decode, symm_bf16_encode, a + b)
 EMU_MULTICAST(add_f64, double, double, , , a + b)
-#define EMU_MULTICAST_INT(name, E)                            \
-    EMU_MULTICAST(max_##name, E, E, , , a > b ? a : b)        \
+#define EMU_MULTICAST_INT(name, E)                     \
+    EMU_MULTICAST(max_##name, E, E, , , a > b ? a : b) \
     EMU_MULTICAST(min_##name, E, E, , , a < b ? a : b)
 EMU_MULTICAST(add_u32, uint32_t, uint32_t, , , a + b)
 EMU_MULTICAST(add_u64, uint64_t, uint64_t, , , a + b)

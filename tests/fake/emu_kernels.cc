@@ -115,24 +115,21 @@ static const struct {
     emu_kernel kernel;
 } all[] = {
     ONE(symm_all_reduce_local_f32_n1) ONE(symm_all_reduce_local_bf16_n1)
-        ONE(symm_all_reduce_local_u8_n1) TYPES(all_reduce_ll) TYPES(all_reduce_push_ll128)
-            TYPES(all_reduce_2shot_ll128) TYPES(all_reduce_direct) ONE(symm_all_gather_local_n1)
-                RANKS_(all_gather_ll) RANKS_(all_gather_push_ll128) RANKS_(all_gather_direct) TYPES(
-                    reduce_scatter_ll) TYPES(reduce_scatter_push_ll128) TYPES(reduce_scatter_staged)
-                    TYPES(reduce_ll) TYPES(reduce_push_ll128) TYPES(reduce_2hop_direct)
-                        MORE_TYPES_(reduce_2shot_ll128) MORE_(broadcast_2shot_ll128)
-                            RANKS_(alltoall_ll) RANKS_(alltoall_push_ll128) RANKS_(alltoall_direct)
-                                RANKS_(broadcast_ll) RANKS_(broadcast_push_ll128)
-                                    RANKS_(broadcast_2hop_direct) RANKS_(gather_ll)
-                                        RANKS_(gather_push_ll128) RANKS_(gather_direct)
-                                            RANKS_(scatter_ll) RANKS_(scatter_push_ll128)
-                                                RANKS_(scatter_direct) ONE(symm_barrier_word_n0)
-                                                    SUMS_(all_reduce_multicast)
-                                                        SUMS_(reduce_scatter_multicast)
-                                                            SUMS_(reduce_multicast)
-                                                    ONE(symm_all_gather_multicast_n0)
-                                                        ONE(symm_broadcast_multicast_n0)
-                                                    ONE(emu_scatter) ONE(emu_scattered) ONE(emu_p2p)
+        ONE(symm_all_reduce_local_u8_n1) TYPES(all_reduce_ll) TYPES(all_reduce_push_ll128) TYPES(
+            all_reduce_2shot_ll128) TYPES(all_reduce_direct) ONE(symm_all_gather_local_n1)
+            RANKS_(all_gather_ll) RANKS_(all_gather_push_ll128) RANKS_(all_gather_direct) TYPES(
+                reduce_scatter_ll) TYPES(reduce_scatter_push_ll128) TYPES(reduce_scatter_staged)
+                TYPES(reduce_ll) TYPES(reduce_push_ll128) TYPES(reduce_2hop_direct) MORE_TYPES_(
+                    reduce_2shot_ll128) MORE_(broadcast_2shot_ll128) RANKS_(alltoall_ll)
+                    RANKS_(alltoall_push_ll128) RANKS_(alltoall_direct) RANKS_(broadcast_ll)
+                        RANKS_(broadcast_push_ll128) RANKS_(broadcast_2hop_direct) RANKS_(gather_ll)
+                            RANKS_(gather_push_ll128) RANKS_(gather_direct) RANKS_(scatter_ll)
+                                RANKS_(scatter_push_ll128) RANKS_(scatter_direct)
+                                    ONE(symm_barrier_word_n0) SUMS_(all_reduce_multicast)
+                                        SUMS_(reduce_scatter_multicast) SUMS_(reduce_multicast)
+                                            ONE(symm_all_gather_multicast_n0)
+                                                ONE(symm_broadcast_multicast_n0) ONE(emu_scatter)
+                                                    ONE(emu_scattered) ONE(emu_p2p)
                                                         ONE(emu_p2p_list) ONE(emu_onesided)
                                                             ONE(emu_flag) ONE(emu_wait_and_look)};
 

@@ -87,14 +87,6 @@ static struct {
         const char *p;
         size_t bytes;
     } piece[PIECES];
-    struct { /* emu_multicast */
-        const char *at;
-        size_t bytes;
-        char *first;
-        size_t stride;
-        int ranks;
-        uint64_t uses;
-    } cast;
     int pieces, failed, held; /* held: the rank that stands still; -1: none */
     void **stack;             /* stacks that no fiber uses */
     size_t stacks, made;
@@ -175,11 +167,7 @@ void emu_memory(const void *p, size_t bytes) {
 }
 void emu_forget(void) {
     e.pieces = 0;
-    e.cast.ranks = 0;
-}
-void emu_multicast(const void *at, size_t bytes, void *first, size_t stride, int ranks) {
-    e.cast.at = at, e.cast.bytes = bytes;
-    e.cast.first = first, e.cast.stride = stride, e.cast.ranks = ranks;
+    emu_multicast(NULL, 0, NULL, 0, 0);
 }
 void emu_between(void (*fn)(void *arg, uint64_t step), void *arg) {
     e.between = fn;
@@ -267,16 +255,13 @@ void emu_fence(void) {
     order_loads(e.self);
 }
 
-/* Rank r's memory behind a multicast address. */
 static void *cast_at(const void *p, size_t bytes, int rank) {
-    const char *at = p;
-    if (!e.cast.ranks || at < e.cast.at || at + bytes > e.cast.at + e.cast.bytes)
-        fail("%zu bytes at %p are no multicast memory", bytes, p);
-    e.cast.uses++;
-    return emu_at(e.cast.first + (unsigned)rank * e.cast.stride + (at - e.cast.at), bytes);
+    void *at = emu_cast_at(p, bytes, rank);
+    if (!at) fail("%zu bytes at %p are no multicast memory", bytes, p);
+    return emu_at(at, bytes);
 }
 void emu_cast_store(void *p, const void *data, size_t bytes) {
-    for (int r = 0; r < e.cast.ranks; r++) {
+    for (int r = 0; r < emu_cast_ranks(); r++) {
         void *to = cast_at(p, bytes, r);
         if (e.late)
             emu_stores_cast(e.self->cta->late, e.self->place.thread.x, to, data, bytes);
@@ -291,12 +276,6 @@ void emu_cast_load(void *to, const void *p, size_t bytes, int rank) {
     if (e.late && !draw(3))
         old = emu_stores_past(f->cta->late, f->place.thread.x, at, bytes, f->fenced, &number);
     memcpy(to, old ? old : at, bytes);
-}
-uint64_t emu_cast_uses(void) {
-    return e.cast.uses;
-}
-int emu_cast_ranks(void) {
-    return e.cast.ranks;
 }
 void emu_cast_fence(void) {
     emu_stores_alias(e.self->cta->late, e.self->place.thread.x);

@@ -43,7 +43,7 @@ typedef struct {
     size_t bytes;
     int plain;
     emu_threads behind; /* threads whose next release comes after it */
-    emu_threads aside;  /* by a multicast address: threads whose alias fence adds them to `behind` */
+    emu_threads aside; /* by a multicast address: threads whose alias fence adds them to `behind` */
     unsigned char data[EMU_LINE];
 } store;
 
@@ -56,6 +56,36 @@ struct emu_stores {
 emu_stores *emu_stores_new(void) {
     return calloc(1, sizeof(emu_stores));
 }
+
+/* ---- the multicast range --------------------------------------------------------------------- */
+
+static struct {
+    const char *at;
+    size_t bytes;
+    char *first;
+    size_t stride;
+    int ranks;
+    uint64_t uses;
+} cast;
+
+void emu_multicast(const void *at, size_t bytes, void *first, size_t stride, int ranks) {
+    cast.at = at, cast.bytes = bytes;
+    cast.first = first, cast.stride = stride, cast.ranks = ranks;
+}
+void *emu_cast_at(const void *p, size_t bytes, int rank) {
+    const char *at = p;
+    if (!cast.ranks || at < cast.at || at + bytes > cast.at + cast.bytes) return NULL;
+    cast.uses++;
+    return cast.first + (unsigned)rank * cast.stride + (at - cast.at);
+}
+int emu_cast_ranks(void) {
+    return cast.ranks;
+}
+uint64_t emu_cast_uses(void) {
+    return cast.uses;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static int in(const emu_threads *s, unsigned thread) {
     return (int)(s->in[thread / 64] >> thread % 64 & 1);

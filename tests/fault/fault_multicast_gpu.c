@@ -118,8 +118,8 @@ static void kernels_rank(int rank, int n, void *arg) {
     T_OK(symmWindowMulticastPtr(win, 0, &at));
     const gk_launch l = gk_last(rank);
     T_EQ(l.args.gpu.multicast + l.args.dst_off, (uint64_t)(uintptr_t)at);
-    told(comm, buf, symmCollBroadcast, "broadcast_multicast",
-         rank ? SYMM_ARG_CAST_DST : both, "over the multicast range if");
+    told(comm, buf, symmCollBroadcast, "broadcast_multicast", rank ? SYMM_ARG_CAST_DST : both,
+         "over the multicast range if");
     T_OK(symmWindowDeregister(comm, win));
     T_OK(symmMemFree(buf));
     T_OK(symmCommDestroy(comm));
@@ -305,7 +305,7 @@ static void a_veto_counts_for_each_communicator(void) {
     T_FORK(2, vetoed_later, fk_new(0, 0));
 }
 
-T_MAIN(T(windows_are_bound), T(kernels_use_the_range), T(a_refused_call_keeps_unicast), T(the_driver_may_change_its_mind),
-       T(not_ready_is_tried_again_by_all), T(memory_that_does_not_fit_keeps_unicast),
-       T(ranks_that_share_a_gpu_have_none), T(nothing_is_looked_up_unless_asked_for),
-       T(a_veto_counts_for_each_communicator))
+T_MAIN(T(windows_are_bound), T(kernels_use_the_range), T(a_refused_call_keeps_unicast),
+       T(the_driver_may_change_its_mind), T(not_ready_is_tried_again_by_all),
+       T(memory_that_does_not_fit_keeps_unicast), T(ranks_that_share_a_gpu_have_none),
+       T(nothing_is_looked_up_unless_asked_for), T(a_veto_counts_for_each_communicator))

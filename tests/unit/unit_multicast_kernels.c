@@ -40,8 +40,8 @@ static void place_alike(sample *s, int way) {
                    before = s > k.call ? s[-1].dst[0] : 0,
                    b = draw((uint32_t)((half - out) / 16 + 1)) * 16u;
     const int chained = s > k.call && draw(4) && before % (WINDOW / 2) + in <= half;
-    const uint64_t a = chained ? before % (WINDOW / 2)
-                               : draw((uint32_t)((half - in) / 16 + 1)) * 16u;
+    const uint64_t a =
+        chained ? before % (WINDOW / 2) : draw((uint32_t)((half - in) / 16 + 1)) * 16u;
     const int in_place = !draw(3), swap = chained ? before >= WINDOW / 2 : (int)draw(2),
               other = (int)draw((uint32_t)k.n);
     for (int r = 0; r < k.n; r++) {
@@ -81,8 +81,7 @@ static void draw_cast(sample *s, const symm_plan_env *base, int i) {
     place_alike(s, cast.way[i]);
 }
 
-static void launch_cast(const sample *s, const symm_plan_env *env, int rank, int i,
-                        emu_launch *l) {
+static void launch_cast(const sample *s, const symm_plan_env *env, int rank, int i, emu_launch *l) {
     launch_call(s, env, rank, l);
     l->args.gpu.multicast = (uint64_t)(uintptr_t)cast.at;
     if (l->args.src_off != SYMM_STAGED && cast.way[i] != UNBOUND)
@@ -134,8 +133,8 @@ static void calls_in_any_order(void) {
         describe(text, sizeof text);
         T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed, k.n, why, text);
         if (!r) windows_are_as_modelled(seed);
-        T_CHECKF((emu_cast_uses() > before) >= (uses > 0),
-                 "T_SEED=%llu: the range was not used;%s", (unsigned long long)seed, text);
+        T_CHECKF((emu_cast_uses() > before) >= (uses > 0), "T_SEED=%llu: the range was not used;%s",
+                 (unsigned long long)seed, text);
         end();
     }
     for (int j = 0; j < KERNELS; j++)

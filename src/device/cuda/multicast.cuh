@@ -33,14 +33,14 @@ template <int T> struct multicast { /* none of this type */
     DEV uint4 most(const char *p) { return add(p); }
     DEV uint4 least(const char *p) { return add(p); }
 };
-#define MULTICAST_ADDS(T, what)                                         \
-    template <> struct multicast<T> {                                   \
+#define MULTICAST_ADDS(T, what)                                          \
+    template <> struct multicast<T> {                                    \
         DEV uint4 add(const char *p) { return multicast_add_##what(p); } \
-        DEV uint4 most(const char *p) { return add(p); }                \
-        DEV uint4 least(const char *p) { return add(p); }               \
+        DEV uint4 most(const char *p) { return add(p); }                 \
+        DEV uint4 least(const char *p) { return add(p); }                \
     };
-#define MULTICAST_ORDERS(T, sum, what)                                    \
-    template <> struct multicast<T> {                                     \
+#define MULTICAST_ORDERS(T, sum, what)                                     \
+    template <> struct multicast<T> {                                      \
         DEV uint4 add(const char *p) { return multicast_add_##sum(p); }    \
         DEV uint4 most(const char *p) { return multicast_max_##what(p); }  \
         DEV uint4 least(const char *p) { return multicast_min_##what(p); } \
@@ -144,7 +144,8 @@ template <int WAY> DEV int trade_casts(run &r, places &at) {
         __threadfence_system();
         alias_fence();
     } else {
-        data_barrier(0); /* all have looked: the direct kernel trades offsets anew, in the same words */
+        /* All have looked: the direct kernel trades offsets anew, in the same places. */
+        data_barrier(0);
     }
     return yes;
 }

@@ -121,7 +121,7 @@ DEV uint32_t byte_at(const char *p) {
     return v;
 }
 
-/* ---- multicast addresses: sm_90 and later, of others no space has any (host/window/multicast.h) - */
+/* ---- multicast addresses: sm_90 and later ---------------------------------------------------- */
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 #define MULTIMEM(...) __trap()
@@ -142,34 +142,32 @@ DEV void multicast_store16(char *p, uint4 v) {
 }
 /* What all ranks have in 16 bytes, reduced by the switch in an order of its own: multicast_add_f32
  * and so on. Floats of 16 bits are added in float32 and rounded once. */
-#define MULTIMEM_16(name, what)                                                          \
-    DEV uint4 multicast_##name(const char *p) {                                          \
-        uint4 v = make_uint4(0, 0, 0, 0);                                                \
+#define MULTIMEM_16(name, what)                                                           \
+    DEV uint4 multicast_##name(const char *p) {                                           \
+        uint4 v = make_uint4(0, 0, 0, 0);                                                 \
         MULTIMEM("multimem.ld_reduce.relaxed.sys.global." what " {%0, %1, %2, %3}, [%4];" \
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)                            \
-                 : "l"(p)                                                                \
-                 : "memory");                                                            \
-        return v;                                                                        \
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)                             \
+                 : "l"(p)                                                                 \
+                 : "memory");                                                             \
+        return v;                                                                         \
     }
-#define MULTIMEM_ONE(reg, v, what, p)                           \
+#define MULTIMEM_ONE(reg, v, what, p)                                   \
     MULTIMEM("multimem.ld_reduce.relaxed.sys.global." what " %0, [%1];" \
-             : "=" reg(v)                                             \
-             : "l"(p)                                                 \
+             : "=" reg(v)                                               \
+             : "l"(p)                                                   \
              : "memory")
-#define MULTIMEM_4(name, what)                                                        \
-    DEV uint4 multicast_##name(const char *p) {                                       \
-        uint32_t v[4] = {0, 0, 0, 0};                                                 \
-        _Pragma("unroll") for (int i = 0; i < 4; i++)                                 \
-            MULTIMEM_ONE("r", v[i], what, p + 4 * i);                       \
-        return make_uint4(v[0], v[1], v[2], v[3]);                                    \
+#define MULTIMEM_4(name, what)                                                                  \
+    DEV uint4 multicast_##name(const char *p) {                                                 \
+        uint32_t v[4] = {0, 0, 0, 0};                                                           \
+        _Pragma("unroll") for (int i = 0; i < 4; i++) MULTIMEM_ONE("r", v[i], what, p + 4 * i); \
+        return make_uint4(v[0], v[1], v[2], v[3]);                                              \
     }
-#define MULTIMEM_8(name, what)                                                        \
-    DEV uint4 multicast_##name(const char *p) {                                       \
-        uint64_t v[2] = {0, 0};                                                       \
-        _Pragma("unroll") for (int i = 0; i < 2; i++)                                 \
-            MULTIMEM_ONE("l", v[i], what, p + 8 * i);                       \
-        return make_uint4((uint32_t)v[0], (uint32_t)(v[0] >> 32), (uint32_t)v[1],     \
-                          (uint32_t)(v[1] >> 32));                                    \
+#define MULTIMEM_8(name, what)                                                                  \
+    DEV uint4 multicast_##name(const char *p) {                                                 \
+        uint64_t v[2] = {0, 0};                                                                 \
+        _Pragma("unroll") for (int i = 0; i < 2; i++) MULTIMEM_ONE("l", v[i], what, p + 8 * i); \
+        return make_uint4((uint32_t)v[0], (uint32_t)(v[0] >> 32), (uint32_t)v[1],               \
+                          (uint32_t)(v[1] >> 32));                                              \
     }
 MULTIMEM_16(add_f32, "add.v4.f32")
 MULTIMEM_16(add_f16, "add.acc::f32.v4.f16x2")

@@ -160,6 +160,7 @@ static uint32_t bound(const symm_launch *l) {
     const symm_args *a = &l->args;
     char why[SYMM_MULTICAST_WHY];
     uint32_t flags = 0;
+    SYMM_ASSERT(l->comm->cuda && a->gpu.multicast);
     if (l->in && a->src_off != SYMM_STAGED &&
         symm_multicast_flat(l->comm, a->src_off, l->in, why, sizeof why))
         flags |= SYMM_ARG_CAST_SRC;

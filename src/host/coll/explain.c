@@ -53,10 +53,8 @@ static void why_unicast(const symm_comm *c, const char *name, uint64_t off, uint
 static void explain_multicast(const symm_launch *l, char *text, size_t cap) {
     const int needs = symm_kernels[l->plan.kernel].multicast;
     const size_t at = strlen(text);
-    if (needs & SYMM_CAST_SRC)
-        why_unicast(l->comm, "sendbuff", l->args.src_off, l->in, text, cap);
-    if (needs & SYMM_CAST_DST)
-        why_unicast(l->comm, "recvbuff", l->args.dst_off, l->out, text, cap);
+    if (needs & SYMM_CAST_SRC) why_unicast(l->comm, "sendbuff", l->args.src_off, l->in, text, cap);
+    if (needs & SYMM_CAST_DST) why_unicast(l->comm, "recvbuff", l->args.dst_off, l->out, text, cap);
     if (needs && at == strlen(text) && at < cap)
         snprintf(text + at, cap - at,
                  "over the multicast range if all ranks' buffers have the same offset; ");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/status.h"
 #include "device/host/p2p.h"
 #include "device/host/reduce.h"
@@ -31,20 +32,25 @@ static uint64_t packet_cap(const symm_plan_env *env, int cap) {
     return slot > 64 ? (slot - 64) * (unsigned)env->nranks : 0;
 }
 
-/* What the switch reduces: sums and averages of numbers of 32 and 64 bits, sums of float16 and
- * bfloat16, the greatest and the least of integers of 32 and 64 bits. (Of floats it takes no NaN for
- * the greatest, and averages of 16 bits would be rounded twice.) As cuda/multicast.cuh. */
+/* What the switch reduces, as cuda/multicast.cuh: sums and averages of numbers of 32 and 64 bits,
+ * sums of float16 and bfloat16, the greatest and the least of integers of 32 and 64 bits. (Of
+ * floats it takes a number for the greatest where there is a NaN, and averages of 16 bits would be
+ * rounded twice.) */
 static int switch_reduces(const symm_call *call) {
     enum { SUM = 1 << symmSum, MEAN = 1 << symmAvg, ENDS = 1 << symmMax | 1 << symmMin };
-    static const unsigned ops[symmNumTypes] = {
-        [symmInt32] = SUM | MEAN | ENDS,  [symmUint32] = SUM | MEAN | ENDS,
-        [symmInt64] = SUM | MEAN | ENDS,  [symmUint64] = SUM | MEAN | ENDS,
-        [symmFloat32] = SUM | MEAN,       [symmFloat64] = SUM | MEAN,
-        [symmFloat16] = SUM,              [symmBfloat16] = SUM};
+    static const unsigned ops[symmNumTypes] = {[symmInt32] = SUM | MEAN | ENDS,
+                                               [symmUint32] = SUM | MEAN | ENDS,
+                                               [symmInt64] = SUM | MEAN | ENDS,
+                                               [symmUint64] = SUM | MEAN | ENDS,
+                                               [symmFloat32] = SUM | MEAN,
+                                               [symmFloat64] = SUM | MEAN,
+                                               [symmFloat16] = SUM,
+                                               [symmBfloat16] = SUM};
     return call->op < symmNumOps && ops[call->type] >> call->op & 1;
 }
 /* Why the call cannot go over the multicast range; NULL: it can. */
 static const char *no_multicast(const symm_plan_env *env, const symm_call *call) {
+    SYMM_ASSERT(env->gpu && call->coll < symmNumColls);
     if (!env->multicast) return "the communicator has no multicast range (SYMM_MULTICAST)";
     if (symm_plan_message(call) % 16) return "multicast: the count is no multiple of 16 bytes";
     if ((symm_colls[call->coll].flags & SYMM_COLL_REDUCES) && !switch_reduces(call))

@@ -21,8 +21,8 @@ typedef struct { /* what was agreed when the communicator was made */
     int relay;                    /* GPUs: SYMM_RELAY_ */
     int deterministic;
     int multicast; /* GPUs: 1: there is a multicast range */
-    int direct; /* host backend: every rank can read every other's memory, */
-    int near;   /* and the ranks' cores are near each other */
+    int direct;    /* host backend: every rank can read every other's memory, */
+    int near;      /* and the ranks' cores are near each other */
     uint64_t
         /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need
          * not be agreed */
