@@ -2,6 +2,7 @@
  * and those that reduce for three types: one with a path of its own for sums, one of them
  * narrow, and one of a single byte. */
 #include "emu_cuda.h"
+#include "emu_range.h"
 
 #include "../../src/device/cuda/move.cu"
 #undef KERNEL
