@@ -168,13 +168,15 @@ $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS): | $(OUT)/examples$(S)
 -include $(TEST_PROGRAM_OBJ:.o=.d)
 
 # ---- building test programs of one variant ----
-.PHONY: tests-plain tests-asan tests-tsan tests-gpu bench-programs examples
+.PHONY: tests-plain tests-more tests-asan tests-tsan tests-gpu bench-programs examples
 BENCH_PROGRAMS := $(foreach b,$(BENCHES),\
   $(if $(filter $(b),$(MPI_BENCHES)),np=2:$(TEST)/$(b) np=4:$(TEST)/$(b),$(TEST)/$(b)))
 bench-programs: $(BENCHES:%=$(TEST)/%)
 examples:    $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS)
 tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS)) \
-             bench-programs tests-gpu examples
+             $(if $(HAVE_MPI),$(TEST)/mpg_death) examples
+# What check-rest and its checks alone run.
+tests-more:  bench-programs tests-gpu
 tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) \
              $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin $(FATBINS)/user_device.fatbin)
 # Kernels as a user would write them, for gpu_pdl and gpu_litmus.
@@ -240,6 +242,7 @@ check-build:
 	+@$(SUBMAKE) all tests-plain
 # One after the other: each uses all the cores that -j gives.
 check-rest-build:
+	+@$(SUBMAKE) tests-more
 	@echo 'building: tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	+@$(SUBMAKE) ASAN=1 UBSAN=1 tests-asan
 	@echo 'building: tests under ThreadSanitizer'

@@ -31,8 +31,9 @@ static int way_of_hop(const sample *s) {
             straight &= !s->staged[r] && s->dst[r] % 16 == 0;
     return straight && symm_kernels[s->plan.kernel].stages_dst ? STRAIGHT : STAGED;
 }
-static int varies(int kernel) {
-    return symm_coll_varies(&symm_colls[symm_kernels[kernel].coll]);
+static int varies(int kernel) { /* -1: of unit_multicast_kernels */
+    const symm_kernel_row *row = &symm_kernels[kernel];
+    return row->multicast ? -1 : symm_coll_varies(&symm_colls[row->coll]);
 }
 /* Whether the tests should see it go so. */
 static int has_way(const symm_kernel_row *row, int way) {
