@@ -52,7 +52,9 @@ sites() {
                     target[t] = 1
                 }
         if (op ~ /^ISETP\.GT\.U32\.AND/ && $0 ~ / R[0-9]+(\.reuse)?, -0x2, /) looks++
-        if (looks && op ~ /^LDG?\.E\.128\.STRONG\.SYS/) { looks--; loads++; jumps = "" }
+        # Of a line whose arrival alone matters the upper half is loaded, which may hold its flag.
+        upper = op ~ /^LDG?\.E\.64\.STRONG\.SYS/ && $0 ~ /\+0x8\]/
+        if (looks && (upper || op ~ /^LDG?\.E\.128\.STRONG\.SYS/)) { looks--; loads++; jumps = "" }
         else if (jumps != "") { bad++; print "bad", arch, f, jumps; looks = 0; jumps = "" }
         if (looks && op ~ /^(BRA|BRX|CALL|RET|EXIT|BSYNC|WARPSYNC|BREAK|YIELD|BAR|JMP|KILL)/) {
             jumps = "has " op " before the load at " at
