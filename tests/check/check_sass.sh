@@ -3,8 +3,9 @@
 # build: a warp stores a line, and loads one, by one instruction, which all its lanes reach together
 # because nothing that parts them lies between the vote on who is here and the store or the load
 # (put_whole_warp and get_whole_warp in ptx.cuh).
-# And kernels that reduce over the multicast range let the switch do it: as many such loads one
-# behind the other as a warp has rows under way (multicast.cuh).
+# And kernels that reduce over the multicast range let the switch do it: they have loads that
+# reduce, at least one for each row that a warp has under way (multicast.cuh). (Stores over the
+# range are like others in machine code.)
 # Needs cuobjdump, with nvdisasm beside it: CUOBJDUMP, beside nvcc, or on PATH (where a toolkit
 # lacks them: the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
 set -u
@@ -98,7 +99,8 @@ unswitched() { # sass, image
     case $2 in i8 | u8 | e4m3 | e5m2 | move) return ;; esac
     awk '
     function end_function() {
-        if (f ~ /_multicast_/ && loads < 4) print arch, f, "has", loads + 0, "loads that reduce"
+        if (f ~ /_multicast_/ && loads < 4 && substr(arch, 4) >= 90)
+            print arch, f, "has", loads + 0, "loads that reduce"
         n += f ~ /_multicast_/
         f = ""; loads = 0
     }

@@ -47,6 +47,14 @@
 #define SYMM_TNAME u8
 #include "../../src/device/cuda/reduce.cu"
 
+/* Integers, of which the switch has the greatest and the least too. */
+#undef SYMM_TNAME
+#define SYMM_TNAME i32
+KERNEL_POSTS(all_reduce_multicast, n0, THREADS(0), body_ar_multicast<symmInt32>)
+KERNEL_POSTS(reduce_scatter_multicast, n0, THREADS(0),
+             body_hop_reduce_multicast<REDUCE_SCATTER, symmInt32>)
+KERNEL_POSTS(reduce_multicast, n0, THREADS(0), body_hop_reduce_multicast<REDUCE, symmInt32>)
+
 /* A program's kernel that stores to all peers, `count` vectors each at dst_off, and one that
  * looks for what all have stored. */
 extern "C" void emu_scatter(const symm_args a) {
@@ -106,7 +114,7 @@ extern "C" void emu_wait_and_look(const symm_args a) {
 #define RANKS_(row) \
     ONE(symm_##row##_n2) ONE(symm_##row##_n4) ONE(symm_##row##_n8) ONE(symm_##row##_n0)
 /* Rows for any number of ranks, of types that the switch adds. */
-#define SUMS_(row) ONE(symm_##row##_f32_n0) ONE(symm_##row##_bf16_n0)
+#define SUMS_(row) ONE(symm_##row##_f32_n0) ONE(symm_##row##_bf16_n0) ONE(symm_##row##_i32_n0)
 /* Rows of three and more ranks. */
 #define MORE_(row)       ONE(symm_##row##_n4) ONE(symm_##row##_n8) ONE(symm_##row##_n0)
 #define MORE_TYPES_(row) MORE_(row##_f32) MORE_(row##_bf16) MORE_(row##_u8)

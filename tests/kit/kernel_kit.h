@@ -83,7 +83,10 @@ static const struct {
     symmDataType_t type;
     const char *name;
     uint32_t size;
-} types[] = {{symmFloat32, "f32", 4}, {symmBfloat16, "bf16", 2}, {symmUint8, "u8", 1}};
+} types[] = {{symmFloat32, "f32", 4},
+             {symmBfloat16, "bf16", 2},
+             {symmUint8, "u8", 1},
+             {symmInt32, "i32", 4}}; /* over the multicast range alone */
 
 static symm_kernel_id kernel_of(symmColl_t coll) {
     int kernels[SYMM_KERNEL_COUNT];
@@ -197,7 +200,7 @@ static inline void draw_call(sample *s, const symm_plan_env *base) {
 static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu_launch *l) {
     const symm_kernel_row *row = &symm_kernels[s->plan.kernel];
     char name[96], type[16] = "";
-    for (unsigned t = 0; t < 3; t++)
+    for (unsigned t = 0; t < sizeof types / sizeof types[0]; t++)
         if (row->flags & SYMM_K_TYPED && types[t].type == s->call.type)
             snprintf(type, sizeof type, "_%s", types[t].name);
     snprintf(name, sizeof name, "symm_%s%s_n%d", row->name, type,

@@ -25,6 +25,7 @@ static const char *const way_names[] = {"over the range", "a rank's buffers lie 
 static struct {
     char *at; /* the range: no memory of its own */
     int way[CALLS];
+    int side[CALLS];  /* SYMM_CAST_: the buffers that lie elsewhere, or are not bound */
     int usual[CALLS]; /* a kernel of another kind */
 } cast;
 
@@ -35,7 +36,7 @@ enum { KERNELS = sizeof kernels / sizeof kernels[0] };
 
 /* Buffers at the same offsets on all ranks, but where the way says otherwise; often what the call
  * before has written is read: by another address, while it is still on its way. */
-static void place_alike(sample *s, int way) {
+static void place_alike(sample *s, int way, int *side) {
     const uint64_t half = WINDOW / 2 - GUARD, in = buffer(s, 0, 0), out = buffer(s, 1, 0),
                    before = s > k.call ? s[-1].dst[0] : 0,
                    b = draw((uint32_t)((half - out) / 16 + 1)) * 16u;
@@ -47,7 +48,9 @@ static void place_alike(sample *s, int way) {
     for (int r = 0; r < k.n; r++) {
         s->src[r] = a + (swap ? WINDOW / 2 : 0);
         s->dst[r] = b + (swap ? 0 : WINDOW / 2);
-        if (way == ELSEWHERE && r == other) s->src[r] += 16, s->dst[r] += 16;
+        if (in_place) *side = SYMM_CAST_SRC | SYMM_CAST_DST;
+        if (way == ELSEWHERE && r == other && *side & SYMM_CAST_SRC) s->src[r] += 16;
+        if (way == ELSEWHERE && r == other && *side & SYMM_CAST_DST) s->dst[r] += 16;
         if (in_place && in <= out)
             s->src[r] = s->dst[r] + own_at(s, 1, coll_send_part(s->call.coll, r), r);
         if (in_place && in > out)
@@ -58,17 +61,20 @@ static void place_alike(sample *s, int way) {
 
 static void draw_cast(sample *s, const symm_plan_env *base, int i) {
     const symm_kernel_row *row = &symm_kernels[kernels[draw(KERNELS)]];
-    const int t = coll_reduces(row->coll) ? (int)draw(2) : 0; /* f32, bf16 */
+    static const int of[] = {0, 1, 3}; /* f32, bf16, i32 */
+    static const uint32_t ops[] = {symmSum, symmAvg, symmMax, symmMin};
+    const int t = coll_reduces(row->coll) ? of[draw(3)] : 0;
     memset(s, 0, sizeof *s);
     s->call.coll = row->coll;
     s->call.type = types[t].type;
     s->call.esize = types[t].size;
-    s->call.op = t == 0 && coll_reduces(row->coll) && !draw(3) ? symmAvg : symmSum;
+    s->call.op = coll_reduces(row->coll) && draw(2) ? ops[draw(t == 3 ? 4 : t == 0 ? 2 : 1)] : 0;
     s->call.root = symm_colls[row->coll].flags & SYMM_COLL_ROOT ? (int)draw((uint32_t)k.n) : 0;
     const unsigned most = (draw(3) ? 6000u : 60000u) / (unsigned)coll_parts(row->coll, k.n);
     s->call.count = (1 + draw(most / 16)) * 16 / s->call.esize;
-    cast.usual[i] = !draw(4);
+    cast.usual[i] = !draw(4) && t != 3;
     cast.way[i] = draw(3) ? USED : (int)draw(WAYS);
+    cast.side[i] = 1 + (int)draw(3);
     int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
     forced[row->coll] = (int16_t)(cast.usual[i] ? kernel_of(row->coll) : row - symm_kernels);
     symm_plan_env env = *base;
@@ -78,15 +84,16 @@ static void draw_cast(sample *s, const symm_plan_env *base, int i) {
     env.relay = draw(2) ? SYMM_RELAY_STAGING : SYMM_RELAY_AUTO;
     s->plan = symm_plan_make(&env, &s->call);
     T_CHECK(cast.usual[i] || s->plan.kernel == row - symm_kernels);
-    place_alike(s, cast.way[i]);
+    place_alike(s, cast.way[i], &cast.side[i]);
 }
 
 static void launch_cast(const sample *s, const symm_plan_env *env, int rank, int i, emu_launch *l) {
     launch_call(s, env, rank, l);
     l->args.gpu.multicast = (uint64_t)(uintptr_t)cast.at;
-    if (l->args.src_off != SYMM_STAGED && cast.way[i] != UNBOUND)
+    const int unbound = cast.way[i] == UNBOUND ? cast.side[i] : 0;
+    if (l->args.src_off != SYMM_STAGED && !(unbound & SYMM_CAST_SRC))
         l->args.flags |= SYMM_ARG_CAST_SRC;
-    if (l->args.dst_off != SYMM_STAGED && cast.way[i] != UNBOUND)
+    if (l->args.dst_off != SYMM_STAGED && !(unbound & SYMM_CAST_DST))
         l->args.flags |= SYMM_ARG_CAST_DST;
 }
 
@@ -152,8 +159,11 @@ static void other_ways_leave_the_range_alone(void) {
         draw_casts(seed);
         const symm_plan_env env = {.nranks = k.n, .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
         for (int c = 0; c < k.calls; c++) {
+            const int needs = symm_kernels[k.call[c].plan.kernel].multicast;
             cast.way[c] = 1 + i % (WAYS - 1);
-            place_alike(&k.call[c], cast.way[c]);
+            cast.side[c] &= needs;
+            if (!cast.side[c]) cast.side[c] = needs;
+            place_alike(&k.call[c], cast.way[c], &cast.side[c]);
             for (int r = 0; r < k.n; r++)
                 launch_cast(&k.call[c], &env, r, c, &k.launch[r * k.calls + c]);
             model_call(&k.call[c]);

@@ -9,8 +9,9 @@
  *
  * Entry and exit are those of direct.cuh. The offsets say whether the range may be used: whether
  * what is loaded, or stored, over it lies at the same multiple of 16 on all ranks, in windows that
- * are bound there. Windows are bound on all ranks or on none, so the own one answers for all, and
- * all ranks have the same answer. If it is no, the collective's direct kernel goes on.
+ * are bound there. Windows are bound on all ranks or on none, and ranks look at the same point of
+ * their calls (a memo of a call ends when anything is bound), so the own one answers for all. If
+ * the answer is no, the collective's direct kernel goes on, on all ranks.
  *
  * Calls are whole numbers of 16 bytes: the planner sees to it (SYMM_KERNEL's `multicast`).
  *
@@ -26,7 +27,7 @@
 
 #include "two_hops.cuh"
 
-/* ---- reductions that the switch has: plan.c's multicast_reduces ------------------------------ */
+/* ---- reductions that the switch has: plan.c's switch_reduces ------------------------------ */
 
 template <int T> struct multicast { /* none of this type */
     DEV uint4 add(const char *) { return make_uint4(0, 0, 0, 0); }
@@ -118,7 +119,7 @@ template <int T, int REDUCE_THERE, int STORE_THERE> DEV void cast_all(run &r, co
                 store_user(at, w, 16, to);
         }
     }
-    if (STORE_THERE) alias_fence(); /* before the release of the arrival words */
+    alias_fence(); /* of loads and stores; before the release of the arrival words */
     arrive_and_wait(r);
 }
 
@@ -140,13 +141,14 @@ template <int WAY> DEV int trade_casts(run &r, places &at) {
     if (trade_offsets<1>(r, at)) return -1;
     const int yes = (!(WAY & FROM_ALL) || is_cast(a, at.src, SYMM_ARG_CAST_SRC)) &&
                     (!(WAY & TO_ALL) || is_cast(a, at.dst, SYMM_ARG_CAST_DST));
+    /* A thread that has seen a peer's offsets has both fences behind that, and all threads come
+     * behind them. */
     if (yes) {
         __threadfence_system();
         alias_fence();
-    } else {
-        /* All have looked: the direct kernel trades offsets anew, in the same places. */
-        data_barrier(0);
     }
+    /* Also because a direct kernel trades offsets anew, in the same places: all have looked. */
+    data_barrier(0);
     return yes;
 }
 /* Parts begin at multiples of 16. */

@@ -11,6 +11,7 @@
 #include "host/comm/comm.h"
 #include "exchange.h"
 #include "multicast.h"
+#include "window.h"
 #include "space.h"
 
 struct symm_range {
@@ -335,9 +336,12 @@ symmResult_t symm_growth_commit(symm_growth *g, const int *counts) {
         t->status = SYMM_ERR(symmSystemError, "failpoint region_commit");
     if (!t->status && g->ready) t->status = g->ready(g->arg);
     SYMM_TRY(symm_comm_agree(g->r->c, t->status, g->stage));
-    return g->r->slot ? symm_multicast_bind_parts(g->r->c, g->r->slot, g->handles, g->parts,
-                                                  g->alike, g->stage)
-                      : symmSuccess;
+    if (!g->r->slot) return symmSuccess;
+    const symmResult_t r =
+        symm_multicast_bind_parts(g->r->c, g->r->slot, g->handles, g->parts, g->alike, g->stage);
+    /* Calls that have asked whether this memory is bound must ask again: on all ranks. */
+    symm_window_changed(g->r->c);
+    return r;
 }
 
 /* Keeps what this growth has mapped, or finds the next piece to unmap (1). Thread ranks look at
