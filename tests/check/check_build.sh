@@ -11,7 +11,7 @@ unset MAKEFLAGS MFLAGS GNUMAKEFLAGS WERROR CUDA
 
 # One object, in a build directory of its own. NVCC is a name only: this object needs no compiler of
 # CUDA's to be there.
-object=obj/src/device/cuda/kernel_images.o
+object=obj/src/device/common/kernel_images.o
 makes() {
     make --no-print-directory CC="$cc" OUT="$dir/out" "$@" "$dir/out/$object" >"$dir/log" 2>&1
 }

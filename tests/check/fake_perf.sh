@@ -18,7 +18,7 @@ flags="$flags -DSYMM_TESTING -Iinclude -Isrc -Itests/kit -Itests/fake"
 # Without MPI: ranks are threads here.
 sources="tools/symm_perf.c $(find tools -name 'perf_*.c' ! -name perf_mpi.c)"
 library="$objects/tests/t.o $objects/tests/parts.a $objects/libsymm.a $objects/tests/parts.a"
-library="$library $objects/src/device/cuda/kernel_images.o -ldl -lrt -lm"
+library="$library $objects/src/device/common/kernel_images.o -ldl -lrt -lm"
 # shellcheck disable=SC2086 # lists
 $cc $flags -rdynamic tests/fake/perf_stub.c $sources $library -o "$perf" >"$dir/log" 2>&1 ||
     { t_fail "symm-perf builds with the fake driver" "$(cat "$dir/log")" && t_done; }
