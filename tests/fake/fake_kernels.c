@@ -452,7 +452,7 @@ void fake_kernels_install(int devices) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *row = &symm_kernels[k];
         if (!(row->flags & SYMM_K_GPU)) continue;
-        for (int v = 0; v < 5; v++)
+        for (int v = 0; v < (row->flags & SYMM_K_ONE_IMAGE ? 1 : 5); v++)
             for (int t = 0; t < (row->flags & SYMM_K_TYPED ? symmNumTypes : 1); t++)
                 add(row, row->flags & SYMM_K_TYPED ? symm_kernel_images[t].type : "", variants[v]);
     }
