@@ -322,4 +322,36 @@ static inline void draw_calls(uint64_t seed) {
     }
 }
 
+/* ---- cases, and what disturbs them ----------------------------------------------------------- */
+
+static int cases(int usual) {
+    const char *n = getenv("T_CASES"), *full = getenv("T_FULL");
+    return n ? atoi(n) : full && atoi(full) > 0 ? 2 * usual : usual;
+}
+static uint64_t first_seed(void) {
+    const char *s = getenv("T_SEED");
+    return s ? strtoull(s, NULL, 0) : 1;
+}
+
+static struct {
+    uint64_t at;
+    int rank, done;
+} spoiler;
+
+/* As symmCommAbort does it: the reason, in the own block first, then in the peers'. */
+static void abort_at(void *arg, uint64_t step) {
+    (void)arg;
+    if (spoiler.done || step < spoiler.at) return;
+    spoiler.done = 1;
+    for (int q = 0; q < k.n; q++)
+        k.host[(spoiler.rank + q) % k.n].abort =
+            (uint64_t)symmAborted << 32 | (uint32_t)(spoiler.rank + 1);
+}
+
+static uint64_t steps_so_far;
+static void count_steps(void *arg, uint64_t step) {
+    (void)arg;
+    steps_so_far = step;
+}
+
 #endif

@@ -59,15 +59,6 @@ static int way_of(const sample *s) {
                                                        : LINES;
 }
 
-static int cases(int usual) {
-    const char *n = getenv("T_CASES"), *full = getenv("T_FULL");
-    return n ? atoi(n) : full && atoi(full) > 0 ? 2 * usual : usual;
-}
-static uint64_t first_seed(void) {
-    const char *s = getenv("T_SEED");
-    return s ? strtoull(s, NULL, 0) : 1;
-}
-
 /* The ways of a call's pairs of ranks, whose counts differ; and of what a rank keeps. */
 static void note_pairs(const sample *s, int *ways) {
     const int straight = symm_kernels[s->plan.kernel].stages_dst;
@@ -172,27 +163,6 @@ static void counts_per_rank_of_many_ranks(void) {
 }
 
 /* ---- kernels that leave ---------------------------------------------------------------------- */
-
-static struct {
-    uint64_t at;
-    int rank, done;
-} spoiler;
-
-/* As symmCommAbort does it: the reason, in the own block first, then in the peers'. */
-static void abort_at(void *arg, uint64_t step) {
-    (void)arg;
-    if (spoiler.done || step < spoiler.at) return;
-    spoiler.done = 1;
-    for (int q = 0; q < k.n; q++)
-        k.host[(spoiler.rank + q) % k.n].abort =
-            (uint64_t)symmAborted << 32 | (uint32_t)(spoiler.rank + 1);
-}
-
-static uint64_t steps_so_far;
-static void count_steps(void *arg, uint64_t step) {
-    (void)arg;
-    steps_so_far = step;
-}
 
 /* Wherever an abort comes, all kernels end, those that were begun after it too. */
 static void abort_anywhere(int uneven) {

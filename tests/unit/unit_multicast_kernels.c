@@ -8,15 +8,6 @@
 
 #include "kernel_kit.h"
 
-static int cases(int usual) {
-    const char *n = getenv("T_CASES"), *full = getenv("T_FULL");
-    return n ? atoi(n) : full && atoi(full) > 0 ? 2 * usual : usual;
-}
-static uint64_t first_seed(void) {
-    const char *s = getenv("T_SEED");
-    return s ? strtoull(s, NULL, 0) : 1;
-}
-
 /* Where windows keep it from being used, all ranks must take the other way. */
 enum { USED, ELSEWHERE, UNBOUND, IN_NO_WINDOW, WAYS };
 static const char *const way_names[] = {"over the range", "a rank's buffers lie elsewhere",
@@ -180,23 +171,6 @@ static void other_ways_leave_the_range_alone(void) {
 
 /* ---- kernels that leave ---------------------------------------------------------------------- */
 
-static struct {
-    uint64_t at, steps;
-    int rank, done;
-} spoiler;
-static void count_steps(void *arg, uint64_t step) {
-    (void)arg;
-    spoiler.steps = step;
-}
-static void abort_at(void *arg, uint64_t step) {
-    (void)arg;
-    if (spoiler.done || step < spoiler.at) return;
-    spoiler.done = 1;
-    for (int q = 0; q < k.n; q++)
-        k.host[(spoiler.rank + q) % k.n].abort =
-            (uint64_t)symmAborted << 32 | (uint32_t)(spoiler.rank + 1);
-}
-
 static void an_abort_at_any_step_ends_all(void) {
     for (int i = 0; i < cases(30); i++) {
         const uint64_t seed = 5000 + first_seed() + (unsigned)i;
@@ -206,7 +180,7 @@ static void an_abort_at_any_step_ends_all(void) {
         T_CHECK(!emu_run(k.launch, k.n, k.calls, seed, why, sizeof why));
         end();
         draw_casts(seed);
-        spoiler.at = 1 + draw((uint32_t)spoiler.steps), spoiler.rank = (int)draw((uint32_t)k.n);
+        spoiler.at = 1 + draw((uint32_t)steps_so_far), spoiler.rank = (int)draw((uint32_t)k.n);
         spoiler.done = 0;
         emu_between(abort_at, NULL);
         const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
