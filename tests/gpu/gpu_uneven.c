@@ -2,7 +2,7 @@
  * call (eager, captured, in a group), one pair of ranks with nearly everything, and counts that
  * differ: both ranks are told in that call, and nobody writes outside. Ranks are threads, each with
  * its own stream. */
-#include "gpu_kit.h"
+#include "gpu_cases.h"
 
 enum { CALLS = 6, MOST_RANKS = 8, BIG = (2 << 20) + 3, SPARE = 64, FILL = 0x5a5a5a5a };
 enum { ALL, NONE, ODD_NOT, PLACES }; /* whose buffers are in windows */
@@ -166,6 +166,7 @@ static void everywhere(t_rank_fn fn) {
         gk_job j = {.n = ranks[i / PLACES], .devices = gk_begin(), .how = i % PLACES};
         gk_run(&j, fn);
     }
+    gc_settle();
 }
 static void calls_have_their_own_counts(void) {
     everywhere(mixed_rank);

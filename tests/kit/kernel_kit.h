@@ -18,11 +18,13 @@ enum { RANKS = 40, MANY = 40, CALLS = 5, WINDOW = 192 << 10, GUARD = 256 };
 enum { SMALL = 1 << 20, SCRATCH = 8 << 20 };
 #define STRIDE ((uint64_t)SYMM_CTL_BYTES + SCRATCH + WINDOW)
 
+enum { OUT_SRC = 1, OUT_DST = 2 }; /* which of a rank's buffers are in no window */
+
 typedef struct { /* a call as all ranks make it, but for their places */
     symm_call call;
     symm_plan plan;
     uint64_t src[RANKS], dst[RANKS]; /* offsets in the window */
-    int staged[RANKS];
+    int staged[RANKS];               /* OUT_SRC | OUT_DST */
     uint64_t scalar[RANKS];
     coll_counts v; /* where it has a count per rank: of at most `count` elements */
     symm_extent parts[RANKS][2 * RANKS];
@@ -138,11 +140,14 @@ static void place(sample *s) {
             s->src[r] = s->dst[r] + own_at(s, 1, coll_send_part(s->call.coll, r), r);
         if (in_place && in > out)
             s->dst[r] = s->src[r] + own_at(s, 0, coll_recv_part(s->call.coll, r), r);
-        s->staged[r] = !draw(k.staging ? 2 : 24);
+        if (!draw(k.staging ? 2 : 24))
+            s->staged[r] = in_place || draw(2) ? OUT_SRC | OUT_DST : draw(2) ? OUT_SRC : OUT_DST;
         s->scalar[r] = s->call.type == symmFloat32    ? 0x3f800000u + (draw(3) << 22)
                        : s->call.type == symmBfloat16 ? 0x3f80u + (draw(3) << 6)
                                                       : draw(5);
     }
+    /* all that is loaded is in windows, and where it goes is not */
+    if (s->call.coll == symmCollReduce && !in_place && !draw(4)) s->staged[s->call.root] = OUT_DST;
 }
 
 /* A call with a count per rank; now and then the counts are equal. */
@@ -238,10 +243,8 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
                                   .stage_rows = (uint32_t)s->plan.stage_rows,
                                   .root = s->call.root,
                                   .pairs = s->plan.pairs}};
-    if (!s->staged[rank]) {
-        l->args.src_off = SYMM_CTL_BYTES + SCRATCH + s->src[rank];
-        l->args.dst_off = SYMM_CTL_BYTES + SCRATCH + s->dst[rank];
-    }
+    if (!(s->staged[rank] & OUT_SRC)) l->args.src_off = SYMM_CTL_BYTES + SCRATCH + s->src[rank];
+    if (!(s->staged[rank] & OUT_DST)) l->args.dst_off = SYMM_CTL_BYTES + SCRATCH + s->dst[rank];
     /* as coll.c does for what is swapped */
     if (symm_colls[s->call.coll].swaps && s->src[rank] == s->dst[rank])
         l->args.src_off = l->args.dst_off = SYMM_STAGED;

@@ -13,12 +13,19 @@ static const char *const way_names[] = {"between windows",     "the same, off a 
 static int reduces_in_windows(const symm_kernel_row *row) {
     return row->staged && coll_reduces(row->coll);
 }
-/* Two ranks load what they reduce where both sources are in windows and each part begins and ends
- * at a multiple of 16. */
+/* Two, four and eight ranks load what they reduce where all sources are in windows and each part
+ * begins and ends at a multiple of 16. Of a reduce of more than two, the root's result too. Beyond
+ * two ranks some kernels of 1-byte types have no registers for it. */
 static int is_pulled(const sample *s) {
+    const int reduce = s->call.coll == symmCollReduce, root = s->call.root,
+              most = s->call.esize > 1 ? 8
+                     : reduce          ? 2
+                                       : 4;
     uint64_t bad = s->call.count * s->call.esize % 16;
-    for (int r = 0; r < k.n; r++) bad |= s->staged[r] || s->src[r] % 16;
-    return k.n == 2 && !bad && reduces_in_windows(&symm_kernels[s->plan.kernel]);
+    for (int r = 0; r < k.n; r++) bad |= (s->staged[r] & OUT_SRC) || s->src[r] % 16;
+    if (reduce && k.n > 2) bad |= (s->staged[root] & OUT_DST) || s->dst[root] % 16;
+    return (k.n == 2 || k.n == 4 || k.n == 8) && k.n <= most && !bad &&
+           reduces_in_windows(&symm_kernels[s->plan.kernel]);
 }
 /* Kernels without lines: between windows, where each destination is in one and the parts in it
  * begin at multiples of 16. */
@@ -28,7 +35,7 @@ static int way_of_hop(const sample *s) {
     int straight = coll_out(s->call.coll, k.n) == 1 || part % 16 == 0;
     for (int r = 0; r < k.n; r++)
         if (coll_out_at(s->call.coll, k.n, s->call.root == r))
-            straight &= !s->staged[r] && s->dst[r] % 16 == 0;
+            straight &= !(s->staged[r] & OUT_DST) && s->dst[r] % 16 == 0;
     return straight && symm_kernels[s->plan.kernel].stages_dst ? STRAIGHT : STAGED;
 }
 static int varies(int kernel) { /* -1: of unit_multicast_kernels */
@@ -68,7 +75,7 @@ static void note_pairs(const sample *s, int *ways) {
             const int off = (s->dst[r] + e->at) % 16 != 0;
             if (e->bytes && e->bytes <= s->plan.pairs) ways[LINES]++; /* LL, as it is */
             if (e->bytes <= s->plan.pairs || p == r) continue;
-            ways[!straight || s->staged[r] ? STAGED : off ? STRAIGHT_OFF : STRAIGHT]++;
+            ways[!straight || s->staged[r] & OUT_DST ? STAGED : off ? STRAIGHT_OFF : STRAIGHT]++;
         }
 }
 static void note_way(const sample *s, int *ways) {

@@ -46,7 +46,7 @@ static void place_alike(sample *s, int way, int *side) {
             s->src[r] = s->dst[r] + own_at(s, 1, coll_send_part(s->call.coll, r), r);
         if (in_place && in > out)
             s->dst[r] = s->src[r] + own_at(s, 0, coll_recv_part(s->call.coll, r), r);
-        s->staged[r] = way == IN_NO_WINDOW && r == other;
+        s->staged[r] = way == IN_NO_WINDOW && r == other ? OUT_SRC | OUT_DST : 0;
     }
 }
 

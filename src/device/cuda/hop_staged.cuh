@@ -222,16 +222,19 @@ template <int S, int T, int N, int OP> DEV void hop_staged(run &r, places &at) {
     arrive_and_wait(r);
 }
 
-/* What is reduced: by loads where there is one peer and the sources allow it. */
+/* What is reduced: by loads where they are faster and the sources allow it. Of reduce among more
+ * than two ranks the root's link would carry all that is loaded. */
 template <int S, int T, int N, int OP> DEV void hop_reduce(run &r, places &at) {
-    const int near = N == 2 && part_bytes(r.a) <= hop_pull_most<S, T, OP>(),
-              way = near ? trade_sources<S>(r, at) : 0;
-    if (way < 0)
-        posts_begin(r, at, 0, 1);
-    else if (way)
-        hop_pull<S, T, OP>(r, at);
-    else
-        hop_staged<S, T, N, OP>(r, at);
+    if constexpr (N == 2 || (N && S & SRC_EACH)) {
+        const int loads = N > 2 || part_bytes(r.a) <= hop_pull_most<S, T, OP>(),
+                  way = loads ? trade_sources(r, at) : 0;
+        if (way < 0)
+            posts_begin(r, at, 0, 1);
+        else if (way)
+            hop_pull<S, T, N, OP>(r, at);
+        if (way) return;
+    }
+    hop_staged<S, T, N, OP>(r, at);
 }
 template <int S, int T, int N> DEV void body_hop_reduce(run &r, places &at) {
     by_op<HOT(T)>(r.a->op, [&](auto op) { hop_reduce<S, T, N, op.OP>(r, at); });

@@ -146,13 +146,14 @@ template <int S, int T, int N, int OP> DEV void two_hops(run &r, places &at, int
 }
 
 /* Whether the second hop may go into windows: every destination of it, as in trade_targets. */
-template <int S> DEV int trade_second(run &r, places &at) {
-    const symm_args *a = r.a;
-    if (trade_offsets<0>(r, at)) return -1;
+template <int S> DEV int is_straight(const run &r, const places &at) {
     uint64_t bad = 0;
-    for (int p = 0; p < a->nranks; p++)
-        if (S & ROOT_TAKES ? is_root(a, p) : !is_root(a, p)) bad |= at.dst[p] % 16;
+    for (int p = 0; p < r.a->nranks; p++)
+        if (S & ROOT_TAKES ? is_root(r.a, p) : !is_root(r.a, p)) bad |= at.dst[p] % 16;
     return !bad;
+}
+template <int S> DEV int trade_second(run &r, places &at) {
+    return trade_offsets<0>(r, at) ? -1 : is_straight<S>(r, at);
 }
 
 /* One hop between two ranks, or on one. */
@@ -167,12 +168,39 @@ template <int N> DEV void body_broadcast(run &r, places &at) {
     else if (N != 2)
         two_hops<BROADCAST, symmUint8, N, ANY_OP>(r, at, way);
 }
+/* A reduce whose sources and result are in windows, at multiples of 16 bytes: each owner loads its
+ * slice from all, and stores what they make to the root. In place as in pull.cuh: the thread that
+ * stores 16 bytes at the root has loaded what was there. */
+template <int T, int N, int OP> DEV void reduce_pull(run &r, places &at) {
+    const symm_args *a = r.a;
+    if (posts_begin(r, at, 0, OP == ANY_OP && scalars_wait(r))) return;
+    if (!is_root(a, a->rank)) {
+        const share all = two_hop_share(a, 1);
+        const slice s = slice_of(all.bytes, all.each, a->rank - (a->rank > a->gpu.root));
+        pulled<N> w = {
+            (const char *)a->src + s.at, {}, target_of(a, at, a->gpu.root) + s.at, 0, s.end - s.at};
+#pragma unroll
+        for (int p = 0; p < N; p++) w.theirs[p] = source_of(a, at, p) + s.at;
+        pull<T, N, OP>(r, w);
+    }
+    arrive_and_wait(r);
+}
 template <int T, int N, int OP> DEV void reduce_large(run &r, places &at) {
     if (N == 2 || r.a->nranks <= 2) {
         hop_reduce<REDUCE, T, N, OP>(r, at);
         return;
     }
-    const int way = N == 2 ? 0 : trade_second<REDUCE>(r, at);
+    int way = -1, loads = 0;
+    if constexpr (N > 2) {
+        loads = trade_sources(r, at);
+        way = loads < 0 ? -1 : is_straight<REDUCE>(r, at);
+        if (way == 1 && loads == 1) {
+            reduce_pull<T, N, OP>(r, at);
+            return;
+        }
+    } else if (N != 2) {
+        way = trade_second<REDUCE>(r, at);
+    }
     if (way < 0)
         posts_begin(r, at, 0, 1);
     else if (N != 2)

@@ -8,6 +8,7 @@
 #include "device/common/kernels.h"
 #include "device/common/signals.h"
 #include "dev.h"
+#include "symm_host.h"
 
 #define LEFT_GRACE_NS \
     1000000000ull /* how long a peer that destroyed its communicator may still owe us nothing */
@@ -92,7 +93,18 @@ int symm_wait_abort(symm_cta *c, int stage) {
     return told(c, &c->ctl->abort, stage) || told(c, &c->ctl->death, stage);
 }
 
+/* What symmSetProgress has said: of this thread. */
+static _Thread_local void (*progress)(void *arg);
+static _Thread_local void *progress_arg;
+
+symmResult_t symmSetProgress(void (*fn)(void *arg), void *arg) {
+    progress = fn;
+    progress_arg = arg;
+    return symmSuccess;
+}
+
 void symm_give_core(const symm_args *a, uint32_t *vain) {
+    if (progress) progress(progress_arg);
     const int crowded = (a->flags & SYMM_ARG_CROWDED) != 0;
     const uint64_t from = crowded ? now_ns() : 0;
     sched_yield();
