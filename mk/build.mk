@@ -38,8 +38,14 @@ RUN_OBJ  := $(OBJ)/tools/symm_run.o
 NCCL_SRC := $(wildcard nccl-tests-plugin/*.c)
 NCCL_OBJ := $(NCCL_SRC:%.c=$(OBJ)/%.o)
 TEST_NCCL_OBJ := $(NCCL_SRC:%.c=$(TOBJ)/%.o)
-OBJECTS  := $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) \
-            $(PERF_OBJ) $(INFO_OBJ) $(RUN_OBJ)
+# What is preloaded into MPI programs. It has a copy of libsymm and of libsymm-mpi in it, whose MPI
+# symbols are weak as its own are. Written for Open MPI.
+HAVE_PMPI := $(if $(HAVE_MPI),$(shell printf '\043include <mpi.h>\nOPEN_MPI\n' | \
+               $(WITH_MPI) -x c -E -P - 2>/dev/null | grep -qx 1 && echo 1))
+PMPI_SRC  := $(if $(HAVE_PMPI),$(wildcard mpi-plugin/*.c))
+PMPI_OBJ  := $(PMPI_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_PMPI),$(OBJ)/mpi-plugin/boot_mpi.o)
+OBJECTS  := $(PMPI_OBJ) $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) \
+            $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ) $(RUN_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
 # -Werror changes no object: `make` and `make check` share them.
@@ -60,6 +66,15 @@ $(1)/src/device/%.o: src/device/%.c $(1)/flags
 $(MPI_ONLY:%.c=$(1)/%.o) $(1)/tools/perf_mpi.o: $(1)/%.o: %.c $(1)/flags
 	@$$(call say,MPICC,$$@)
 	$(Q)$(WITH_MPI) $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
+
+$(1)/mpi-plugin/%.o: mpi-plugin/%.c $(1)/flags
+	@$$(call say,MPICC,$$@)
+	$(Q)$(WITH_MPI) $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
+
+$(1)/mpi-plugin/boot_mpi.o: $(MPI_ONLY) $(1)/flags
+	@$$(call say,MPICC,$$@)
+	$(Q)$(WITH_MPI) -include mpi-plugin/weak.h $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $$(DEPS) \
+	  -c $$< -o $$@
 
 $(1)/%.o: %.c $(1)/flags
 	@$$(call say,CC,$$@)
@@ -131,7 +146,9 @@ SONAME     := libsymm.so.$(MAJOR)
 MPI_SONAME := libsymm-mpi.so.$(MAJOR)
 # In a folder of its own, so that nothing finds it by accident.
 NCCL_LIB   := $(LIB)/nccl/libnccl.so.2
-LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so) $(NCCL_LIB)
+PMPI_LIB   := $(LIB)/libsymm-pmpi.so
+LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so) \
+              $(NCCL_LIB) $(if $(HAVE_PMPI),$(PMPI_LIB))
 
 # nodelete: the library is called at the end of a thread that has used it and at a fork, and the
 # one for MPI when MPI frees a communicator or ends. Each may be after a dlclose.
@@ -159,6 +176,14 @@ $(NCCL_LIB): $(NCCL_OBJ) $(LIB)/libsymm.a nccl-tests-plugin/libnccl.map
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-Bsymbolic $(NO_UNDEFINED) \
 	  -Wl,--version-script=nccl-tests-plugin/libnccl.map $(NCCL_OBJ) $(LIB)/libsymm.a \
 	  $(ALL_LDFLAGS) -lrt -o $@
+
+# By the compiler itself: mpicc would add MPI to what the library needs. lazy: where MPI is loaded
+# later than this library, its functions are found when they are called.
+$(PMPI_LIB): $(PMPI_OBJ) $(LIB)/libsymm.a mpi-plugin/libsymm-pmpi.map
+	@$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,lazy -Wl,-Bsymbolic $(NO_UNDEFINED) \
+	  -Wl,--version-script=mpi-plugin/libsymm-pmpi.map $(PMPI_OBJ) $(LIB)/libsymm.a \
+	  $(ALL_LDFLAGS) -lrt -ldl -o $@
 
 # Removed first: ar would keep members whose source is gone.
 $(LIB)/libsymm.a: $(LIB_OBJ)
@@ -246,6 +271,7 @@ install: all $(PC) ## headers, libraries, tools, pkg-config files, documents int
 	$(Q)install -m 644 $(PC) $(call to,lib/pkgconfig)
 	$(Q)install -d $(call to,lib/nccl)
 	$(Q)install -m 755 $(NCCL_LIB) $(call to,lib/nccl)
+	$(if $(HAVE_PMPI),$(Q)install -m 755 $(PMPI_LIB) $(call to,lib))
 	$(Q)install -m 755 $(TOOLS) $(call to,bin)
 	$(Q)install -d $(call to,$(DOC_DIR)/docs) $(call to,$(DOC_DIR)/examples)
 	$(Q)install -m 644 README.md CHANGELOG.md LICENSE $(call to,$(DOC_DIR))

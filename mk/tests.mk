@@ -30,10 +30,10 @@ ON_FIBERS    := unit_kernels unit_p2p_kernels unit_p2p_leave unit_onesided_kerne
 UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,$(ON_FIBERS)),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)
-MP_TESTS     := $(if $(HAVE_MPI),$(call names,mp))
+MP_TESTS     := $(if $(HAVE_MPI),$(filter-out $(if $(HAVE_PMPI),,mp_pmpi),$(call names,mp)))
 GPU_TESTS    := $(call names,gpu)
 MPG_TESTS    := $(if $(HAVE_MPI),$(call names,mpg))
-BENCHES      := $(call names,bench)
+BENCHES      := $(filter-out $(if $(HAVE_PMPI),,bench_pmpi),$(call names,bench))
 CHECKS       := $(wildcard tests/check/check_*.sh)
 EXAMPLES     := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 CU_EXAMPLES  := $(if $(HAVE_NVCC),$(patsubst examples/%.cu,%,$(wildcard examples/*.cu)))
@@ -131,6 +131,10 @@ $(REAL_NCCLS): tests/fake/nccl_whole.c nccl-tests-plugin/symbols.h nccl-tests-pl
 # A program of others, over the drop-in as it is installed.
 $(TEST)/mp_nccl: $(NCCL_LIB)
 $(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'
+
+# The same, over what is preloaded into MPI programs: before MPI among the libraries.
+$(TEST)/mp_pmpi $(TEST)/bench_pmpi: $(PMPI_LIB)
+$(TEST)/mp_pmpi $(TEST)/bench_pmpi: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)'
 
 $(filter-out %/unit_device_api,$(ON_FIBERS:%=$(TEST)/%)): $(EMU_OBJ)
 $(TEST)/unit_device_api: $(filter-out %/emu_kernels.o,$(EMU_OBJ)) $(EMU_DEV_OBJ)

@@ -1,6 +1,6 @@
-/* symm_run.c - symm-run COMMAND [ARGUMENTS]: runs a program that uses NCCL, with symm in NCCL's
- * place. It sets what the loader, vLLM and SGLang look at, says in a line what it found, and
- * becomes the command. One thread. */
+/* symm_run.c - symm-run COMMAND [ARGUMENTS]: runs a program that uses NCCL or MPI, with symm in
+ * NCCL's place and before MPI's collectives. It sets what the loader, vLLM and SGLang look at, says
+ * in a line what it found, and becomes the command. One thread. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -19,6 +19,7 @@
 #ifndef SYMM_RUN_LIB
 #define SYMM_RUN_LIB "../lib/nccl/libnccl.so.2" /* from the folder of this program */
 #endif
+#define MPI_LIB "../lib/libsymm-pmpi.so" /* is there where it was built with Open MPI */
 
 enum { REFUSED = 2, NOT_EXECUTABLE = 126, NOT_FOUND = 127 };
 
@@ -34,16 +35,21 @@ __attribute__((format(printf, 2, 3), noreturn)) static void refuse(int code, con
 
 /* ---- the library ----------------------------------------------------------------------------- */
 
-static void find_library(char *path) {
-    char self[PATH_MAX], beside[PATH_MAX + sizeof SYMM_RUN_LIB];
+/* 0: it is not there. */
+static int find_library(const char *name, char *path) {
+    char self[PATH_MAX], beside[2 * PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n < 0) refuse(REFUSED, "cannot find out where it is: %s", strerror(errno));
     self[n] = 0;
     *strrchr(self, '/') = 0;
-    snprintf(beside, sizeof beside, "%s/" SYMM_RUN_LIB, self);
-    if (!realpath(beside, path)) refuse(REFUSED, "%s: %s", beside, strerror(errno));
+    snprintf(beside, sizeof beside, "%s/%s", self, name);
+    if (!realpath(beside, path)) {
+        snprintf(path, PATH_MAX, "%.*s", PATH_MAX - 1, beside);
+        return 0;
+    }
     if (strpbrk(path, ": "))
         refuse(REFUSED, "%s: LD_PRELOAD takes no path with a colon or a space in it", path);
+    return 1;
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -113,7 +119,8 @@ static uint64_t in_file(const image *im, uint64_t address) {
     return 0;
 }
 
-static int needs_nccl(const image *im) {
+/* name: how the library's name begins */
+static int needs(const image *im, const char *name) {
     const Elf64_Phdr *dynamic = segment(im, PT_DYNAMIC);
     const uint64_t n = dynamic ? dynamic->p_filesz / sizeof(Elf64_Dyn) : 0;
     const Elf64_Dyn *d = n ? at(im, dynamic->p_offset, n * sizeof *d) : NULL;
@@ -121,29 +128,34 @@ static int needs_nccl(const image *im) {
     for (uint64_t i = 0; d && i < n; i++)
         if (d[i].d_tag == DT_STRTAB) strings = in_file(im, d[i].d_un.d_ptr);
     for (uint64_t i = 0; d && strings && i < n && d[i].d_tag != DT_NULL; i++) {
-        static const char name[] = "libnccl.so";
         if (d[i].d_tag != DT_NEEDED) continue;
-        const char *s = at(im, strings + d[i].d_un.d_val, sizeof name - 1);
-        if (s && !memcmp(s, name, sizeof name - 1)) return 1;
+        const char *s = at(im, strings + d[i].d_un.d_val, strlen(name));
+        if (s && !memcmp(s, name, strlen(name))) return 1;
     }
     return 0;
 }
 
 /* What the command is to the loader, or why no library can be put into it. */
-static const char *look_at(const char *path) {
+typedef struct {
+    int nccl, mpi; /* needs them itself */
+    const char *else_what;
+} found;
+static found look_at(const char *path) {
     struct stat st;
     const image im = map_file(path);
     const Elf64_Ehdr *e = at(&im, 0, sizeof *e);
     if (!stat(path, &st) && (st.st_mode & (S_ISUID | S_ISGID)))
         refuse(REFUSED, "%s runs with rights of its own (setuid): it takes no library from here",
                path);
-    if (!e || memcmp(e->e_ident, ELFMAG, SELFMAG)) return "a script: what it starts uses it";
+    if (!e || memcmp(e->e_ident, ELFMAG, SELFMAG))
+        return (found){.else_what = "a script: what it starts uses it"};
     if (e->e_ident[EI_CLASS] != ELFCLASS64)
         refuse(REFUSED, "%s is no 64-bit program: symm is", path);
     if (!segment(&im, PT_INTERP))
         refuse(REFUSED, "%s is linked statically: nothing can take NCCL's place in it", path);
-    return needs_nccl(&im) ? "which needs libnccl.so.2"
-                           : "which does not need NCCL itself: what it loads or starts uses it";
+    return (found){.nccl = needs(&im, "libnccl.so"),
+                   .mpi = needs(&im, "libmpi.so"),
+                   .else_what = "which does not need NCCL itself: what it loads or starts uses it"};
 }
 
 /* ---- the environment ------------------------------------------------------------------------- */
@@ -158,27 +170,40 @@ static void put_first(const char *name, const char *first) {
     free(both);
 }
 
-static void set_environment(const char *library) {
+/* mpi: NULL where it is not there. */
+static void set_environment(const char *nccl, const char *mpi) {
     char dir[PATH_MAX];
-    snprintf(dir, sizeof dir, "%s", library);
+    snprintf(dir, sizeof dir, "%s", nccl);
     *strrchr(dir, '/') = 0;
-    put_first("LD_PRELOAD", library);  /* PyTorch finds its own NCCL by a path in itself */
+    if (mpi) put_first("LD_PRELOAD", mpi);
+    put_first("LD_PRELOAD", nccl);     /* PyTorch finds its own NCCL by a path in itself */
     put_first("LD_LIBRARY_PATH", dir); /* who opens libnccl.so.2 by its name, in a new namespace */
-    setenv("VLLM_NCCL_SO_PATH", library, 1); /* these open it by path, beside PyTorch's */
-    setenv("SGLANG_NCCL_SO_PATH", library, 1);
+    setenv("VLLM_NCCL_SO_PATH", nccl, 1); /* these open it by path, beside PyTorch's */
+    setenv("SGLANG_NCCL_SO_PATH", nccl, 1);
 }
 
 int main(int argc, char **argv) {
-    char library[PATH_MAX], command[PATH_MAX];
+    char nccl[PATH_MAX], mpi[PATH_MAX], command[PATH_MAX];
     if (argc < 2 || argv[1][0] == '-')
         refuse(REFUSED,
                "usage: symm-run COMMAND [ARGUMENTS], as in symm-run ./all_reduce_perf -g 2");
-    find_library(library);
+    if (!find_library(SYMM_RUN_LIB, nccl)) refuse(REFUSED, "%s: %s", nccl, strerror(errno));
+    const int has_mpi = find_library(MPI_LIB, mpi);
     find_command(argv[1], command);
-    const char *what = look_at(command);
-    fprintf(stderr, "symm-run: NCCL is %s (symm %d.%d.%d) in %s, %s\n", library, SYMM_MAJOR,
-            SYMM_MINOR, SYMM_PATCH, command, what);
-    set_environment(library);
+    const found it = look_at(command);
+    if (it.mpi && !it.nccl && !has_mpi)
+        refuse(REFUSED, "%s needs MPI, and %s is not there: symm was built without Open MPI",
+               command, mpi);
+    if (it.mpi && !it.nccl)
+        fprintf(stderr,
+                "symm-run: MPI's collectives go through %s (symm %d.%d.%d) in %s, which needs "
+                "libmpi.so\n",
+                mpi, SYMM_MAJOR, SYMM_MINOR, SYMM_PATCH, command);
+    else
+        fprintf(stderr, "symm-run: NCCL is %s (symm %d.%d.%d) in %s, %s\n", nccl, SYMM_MAJOR,
+                SYMM_MINOR, SYMM_PATCH, command,
+                it.nccl ? "which needs libnccl.so.2" : it.else_what);
+    set_environment(nccl, has_mpi && (it.mpi || !it.nccl) ? mpi : NULL);
     execv(command, argv + 1);
     refuse(NOT_EXECUTABLE, "%s: %s", command, strerror(errno));
 }

@@ -4,6 +4,7 @@
 #include "param.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ enum { NAME_BYTES = 64, MAX_WARNED = 256 };
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t warned[MAX_WARNED]; /* hashes of the unknown names that were warned about */
 static int warned_count, version_said;
+static _Atomic int backend_set = -1; /* -1: the environment decides */
 
 static int is_valid_text(const symm_param_row *row, const char *s) {
     if (strlen(s) >= SYMM_PARAM_STR_BYTES) return 0;
@@ -85,8 +87,14 @@ symmResult_t symm_param_parse(char *const *env, symm_params *out) {
         symmResult_t status = parse_row(&symm_param_rows[i], value, &p);
         if (status != symmSuccess) return status; /* load logs it */
     }
+    const int backend = atomic_load_explicit(&backend_set, memory_order_relaxed);
+    if (backend >= 0) p.backend = backend;
     *out = p;
     return symmSuccess;
+}
+
+void symm_param_set_backend(int backend) {
+    atomic_store_explicit(&backend_set, backend, memory_order_relaxed);
 }
 
 /* ---- loading ------------------------------------------------------------------------------ */
@@ -131,10 +139,11 @@ static const char *nearest(const char *name, size_t len) {
 }
 
 /* Names of the NCCL drop-in: it reads and checks them itself (nccl-tests-plugin/params.def). */
-static const char dropin[] = "SYMM_NCCL";
+static const char *const dropins[] = {"SYMM_NCCL", "SYMM_PMPI"};
 
 static int is_known(const char *name, size_t len) {
-    if (!strncmp(name, dropin, sizeof dropin - 1)) return 1;
+    for (int i = 0; i < 2; i++)
+        if (!strncmp(name, dropins[i], strlen(dropins[i]))) return 1;
     for (int i = 0; i < symm_param_row_count; i++)
         if (symm_param_is_live(&symm_param_rows[i]) && strlen(symm_param_rows[i].var) == len &&
             !strncmp(name, symm_param_rows[i].var, len))

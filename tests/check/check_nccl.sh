@@ -228,7 +228,9 @@ t_equal "and says what it found in a line" "1 1" \
     "$(shown | wc -l) $(shown | grep -c "^symm-run: NCCL is $lib .*, which needs libnccl.so.2$")"
 says "what others open by a path" "$lib $lib" \
     "$run" sh -c 'echo $VLLM_NCCL_SO_PATH $SGLANG_NCCL_SO_PATH'
-says "what was preloaded stays" "$lib:$dir/old/libnccl.so.2" \
+pmpi=$PWD/$build/lib/libsymm-pmpi.so
+[ -e "$pmpi" ] || pmpi=
+says "what was preloaded stays" "$lib${pmpi:+:$pmpi}:$dir/old/libnccl.so.2" \
     env LD_PRELOAD="$dir/old/libnccl.so.2" "$run" sh -c 'echo $LD_PRELOAD'
 says "the command's exit status" "exit status 3" "$run" sh -c 'exit 3'
 says "no command" "exit status 2" "$run"

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
 
 sources() {
-    find include src tests tools examples nccl-tests-plugin -type f \
+    find include src tests tools examples nccl-tests-plugin mpi-plugin -type f \
         \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort
 }
 scripts() {
@@ -14,7 +14,7 @@ scripts() {
 texts() {
     sources
     scripts
-    find src tests tools nccl-tests-plugin -type f \
+    find src tests tools nccl-tests-plugin mpi-plugin -type f \
         \( -name '*.inl' -o -name '*.cc' -o -name '*.def' \) 2>/dev/null
     ls Makefile mk/*.mk
 }

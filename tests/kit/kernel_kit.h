@@ -357,4 +357,53 @@ static void count_steps(void *arg, uint64_t step) {
     steps_so_far = step;
 }
 
+/* ---- windows of a rank that has aborted ------------------------------------------------------ */
+
+static struct {
+    /* the step at which rank 0 aborts; 0: when all ranks but the last wait for that one */
+    uint64_t at;
+    uint64_t hold; /* the step from which the last rank stands still until then; 0: none */
+    int aborted, over;
+    unsigned char window[WINDOW]; /* rank 0's, when its kernel had ended */
+} leaver;
+
+enum { WAITING = 20000 }; /* steps, by when they do */
+
+static inline void rank_0_aborts(void *arg, uint64_t step) {
+    (void)arg;
+    if (leaver.hold && step == leaver.hold) emu_hold(k.n - 1);
+    const int ended = leaver.hold && step >= leaver.hold && emu_ended(0); /* all was done */
+    if (!leaver.aborted && (ended || step >= (leaver.at ? leaver.at : WAITING))) {
+        leaver.aborted = 1;
+        k.host[0].abort = (uint64_t)symmAborted << 32 | 1;
+    }
+    if (leaver.aborted && !leaver.over && emu_ended(0)) {
+        leaver.over = 1;
+        memcpy(leaver.window, window(0), WINDOW);
+        emu_hold(-1);
+        /* The others look there once in thousands of polls. Here it is not yet time for it. */
+        for (int p = 1; !leaver.at && p < k.n; p++) k.host[p].abort = 0;
+    }
+}
+
+/* hold: at is so many steps after the one from which the last rank stands still. */
+static inline void run_with_the_leaver(uint64_t seed, uint64_t at, uint64_t hold) {
+    char why[256] = "";
+    leaver.at = at, leaver.aborted = leaver.over = 0;
+    leaver.hold = hold ? at - hold : 0;
+    if (!at) emu_hold(k.n - 1);
+    emu_between(rank_0_aborts, NULL);
+    T_CHECKF(!emu_run(k.launch, k.n, 1, seed, why, sizeof why), "T_SEED=%llu: %s",
+             (unsigned long long)seed, why);
+    emu_between(NULL, NULL);
+    T_CHECK(leaver.over);
+}
+
+/* Bytes of [from, from + bytes) of rank 0's window that have changed since its kernel ended. */
+static inline unsigned changed(uint64_t from, uint64_t bytes) {
+    unsigned n = 0;
+    for (uint64_t i = from; i < from + bytes; i++) n += window(0)[i] != leaver.window[i];
+    return n;
+}
+
 #endif

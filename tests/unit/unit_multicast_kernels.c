@@ -191,6 +191,64 @@ static void an_abort_at_any_step_ends_all(void) {
     }
 }
 
+/* One long call, over the range, one warp on each rank: what is stored goes into all windows. */
+static void draw_long(uint64_t seed) {
+    int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
+    int stores[KERNELS], count = 0;
+    draw_casts(seed); /* the range */
+    for (int j = 0; j < KERNELS; j++)
+        if (symm_kernels[kernels[j]].multicast & SYMM_CAST_DST) stores[count++] = kernels[j];
+    const symm_kernel_row *row = &symm_kernels[stores[seed % (unsigned)count]];
+    sample *s = &k.call[0];
+    memset(s, 0, sizeof *s);
+    forced[row->coll] = (int16_t)(row - symm_kernels);
+    s->call = (symm_call){.coll = row->coll,
+                          .count = 48u * 1024 / 4 / (unsigned)coll_parts(row->coll, k.n) / 4 * 4,
+                          .type = symmFloat32,
+                          .esize = 4,
+                          .op = SYMM_OP_SUM,
+                          .root = k.n - 1};
+    const symm_plan_env env = {.nranks = k.n,
+                               .gpu = 1,
+                               .sms = 1,
+                               .ctas = 1,
+                               .threads = 32,
+                               .multicast = 1,
+                               .forced = forced,
+                               .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
+    s->plan = symm_plan_make(&env, &s->call);
+    T_CHECK(s->plan.kernel == row - symm_kernels);
+    for (int r = 0; r < k.n; r++) s->dst[r] = WINDOW / 2;
+    cast.way[0] = USED, cast.usual[0] = 0;
+    k.calls = 1;
+    for (int r = 0; r < k.n; r++) launch_cast(s, &env, r, 0, &k.launch[r]);
+}
+
+/* As in unit_kernels: when a rank that aborts has ended its kernel, a peer's warp writes to its
+ * window at most the rows that it is at, and what it has stored before may be on the way. */
+static void an_aborted_ranks_windows_are_left_alone(void) {
+    enum { ROWS = 4 * 512, ON_THE_WAY = 256 * 16 };
+    int in_the_middle = 0;
+    for (int i = 0; i < cases(90); i++) {
+        const uint64_t seed = 9000 + first_seed() + (unsigned)i;
+        char why[256] = "";
+        draw_long(seed);
+        emu_between(count_steps, NULL);
+        T_CHECKF(!emu_run(k.launch, k.n, 1, seed, why, sizeof why), "%s", why);
+        end();
+        draw_long(seed);
+        run_with_the_leaver(seed, 1 + draw((uint32_t)steps_so_far), 0);
+        const unsigned late = changed(0, WINDOW);
+        in_the_middle += late > 0;
+        T_CHECKF(late <= (unsigned)(k.n - 1) * (ROWS + ON_THE_WAY),
+                 "T_SEED=%llu: %d ranks have written %u bytes into the window of a rank that had "
+                 "left",
+                 (unsigned long long)seed - 9000, k.n - 1, late);
+        end();
+    }
+    T_CHECKF(cases(90) < 40 || in_the_middle > 0, "no abort came while somebody wrote");
+}
+
 /* One rank means another call: nobody stores into another's windows, and all say so. */
 static void ranks_that_differ_all_leave(void) {
     for (int i = 0; i < cases(30); i++) {
@@ -213,4 +271,5 @@ static void ranks_that_differ_all_leave(void) {
 }
 
 T_MAIN(T_TIMEOUT(calls_in_any_order, 120), T(other_ways_leave_the_range_alone),
-       T(an_abort_at_any_step_ends_all), T(ranks_that_differ_all_leave))
+       T(an_abort_at_any_step_ends_all), T(an_aborted_ranks_windows_are_left_alone),
+       T(ranks_that_differ_all_leave))

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/param.h"
 #include "device/common/kernels.h"
+#include "symm_host.h"
 #include "transport/cuda/cuda_device.h"
 
 enum { AUTO, HOST, CUDA }; /* SYMM_BACKEND */
@@ -50,4 +52,13 @@ cu_context symm_backend_context(void) {
 
 const symm_vmm *symm_backend_vmm(int cuda) {
     return cuda ? &symm_vmm_cuda : &symm_vmm_host;
+}
+
+symmResult_t symmSetBackend(int backend) {
+    if (backend < SYMM_BACKEND_AUTO || backend > SYMM_BACKEND_CUDA)
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmSetBackend: backend is %d: must be SYMM_BACKEND_AUTO, _HOST or _CUDA",
+                        backend);
+    symm_param_set_backend(backend);
+    return symmSuccess;
 }

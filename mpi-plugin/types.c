@@ -1,0 +1,90 @@
+/* types.c - MPI's types and reductions as symm's; how data of a type lies in memory. Any thread; no
+ * lock, no state. */
+#include "pmpi.h"
+
+/* MPI's predefined types that may be reduced. A complex number is two real ones to a sum, and to
+ * nothing else. What is most in use comes first. */
+static const struct {
+    MPI_Datatype mpi;
+    symmDataType_t type;
+    size_t each, bytes;
+} reduced[] = {
+    {MPI_DOUBLE, symmFloat64, 1, sizeof(double)},
+    {MPI_FLOAT, symmFloat32, 1, sizeof(float)},
+    {MPI_INT, symmInt32, 1, sizeof(int)},
+    {MPI_LONG, sizeof(long) == 8 ? symmInt64 : symmInt32, 1, sizeof(long)},
+    {MPI_UNSIGNED, symmUint32, 1, sizeof(unsigned)},
+    {MPI_UNSIGNED_LONG, sizeof(long) == 8 ? symmUint64 : symmUint32, 1, sizeof(unsigned long)},
+    {MPI_LONG_LONG, symmInt64, 1, sizeof(long long)},
+    {MPI_UNSIGNED_LONG_LONG, symmUint64, 1, sizeof(unsigned long long)},
+    {MPI_INT32_T, symmInt32, 1, 4},
+    {MPI_INT64_T, symmInt64, 1, 8},
+    {MPI_UINT32_T, symmUint32, 1, 4},
+    {MPI_UINT64_T, symmUint64, 1, 8},
+    {MPI_SIGNED_CHAR, symmInt8, 1, 1},
+    {MPI_UNSIGNED_CHAR, symmUint8, 1, 1},
+    {MPI_INT8_T, symmInt8, 1, 1},
+    {MPI_UINT8_T, symmUint8, 1, 1},
+    {MPI_AINT, sizeof(MPI_Aint) == 8 ? symmInt64 : symmInt32, 1, sizeof(MPI_Aint)},
+    {MPI_OFFSET, sizeof(MPI_Offset) == 8 ? symmInt64 : symmInt32, 1, sizeof(MPI_Offset)},
+    {MPI_COUNT, sizeof(MPI_Count) == 8 ? symmInt64 : symmInt32, 1, sizeof(MPI_Count)},
+    {MPI_C_FLOAT_COMPLEX, symmFloat32, 2, 2 * sizeof(float)},
+    {MPI_C_DOUBLE_COMPLEX, symmFloat64, 2, 2 * sizeof(double)},
+    {MPI_CXX_FLOAT_COMPLEX, symmFloat32, 2, 2 * sizeof(float)},
+    {MPI_CXX_DOUBLE_COMPLEX, symmFloat64, 2, 2 * sizeof(double)},
+};
+enum { REDUCED = sizeof reduced / sizeof *reduced };
+
+static int op_of(MPI_Op op, symmRedOp_t *out) {
+    if (op == MPI_SUM) return *out = symmSum, 1;
+    if (op == MPI_MAX) return *out = symmMax, 1;
+    if (op == MPI_MIN) return *out = symmMin, 1;
+    if (op == MPI_PROD) return *out = symmProd, 1;
+    return 0;
+}
+
+int pmpi_reduces(MPI_Datatype type, MPI_Op op, pmpi_reduction *out) {
+    if (!op_of(op, &out->op)) return 0;
+    for (int i = 0; i < REDUCED; i++) {
+        if (reduced[i].mpi != type) continue;
+        out->type = reduced[i].type;
+        out->each = reduced[i].each;
+        out->bytes = reduced[i].bytes;
+        return out->each == 1 || out->op == symmSum;
+    }
+    return 0;
+}
+
+/* The bytes of a predefined type are in the order in which they are sent, and so are those of
+ * several contiguous ones. Of all others that is not looked into. */
+static int in_order(MPI_Datatype type) {
+    int ints, addresses, types, combiner, in_turn = 0, values[1];
+    MPI_Aint none[1];
+    MPI_Datatype inner[1];
+    if (PMPI_Type_get_envelope(type, &ints, &addresses, &types, &combiner)) return 0;
+    if (combiner == MPI_COMBINER_NAMED) return 1;
+    if ((combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_DUP) || types != 1)
+        return 0;
+    if (PMPI_Type_get_contents(type, ints, 0, 1, values, none, inner)) return 0;
+    in_turn = in_order(inner[0]);
+    /* contents gives a handle of its own, but of a predefined type */
+    if (PMPI_Type_get_envelope(inner[0], &ints, &addresses, &types, &combiner) == MPI_SUCCESS &&
+        combiner != MPI_COMBINER_NAMED)
+        PMPI_Type_free(&inner[0]);
+    return in_turn;
+}
+
+int pmpi_layout_of(MPI_Datatype type, pmpi_layout *out) {
+    MPI_Count size, low, extent; /* a type may be larger than an int says */
+    for (int i = 0; i < REDUCED; i++)
+        if (reduced[i].mpi == type) {
+            *out = (pmpi_layout){reduced[i].bytes, reduced[i].bytes, 1};
+            return 1;
+        }
+    if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) || size < 0 ||
+        PMPI_Type_get_extent_x(type, &low, &extent))
+        return 0;
+    *out =
+        (pmpi_layout){(size_t)size, (size_t)extent, low == 0 && extent == size && in_order(type)};
+    return 1;
+}

@@ -1,0 +1,96 @@
+/* weak.h - all that is used of Open MPI, as weak symbols: a program that does not use MPI has none
+ * of them, and the library must be loaded into it all the same (LD_PRELOAD goes to all that a
+ * script starts). A name that is missing here is an error of the link. */
+#ifndef WEAK_H_
+#define WEAK_H_
+
+#pragma weak MPI_Comm_create_keyval
+#pragma weak MPI_Comm_free
+#pragma weak MPI_Comm_get_attr
+#pragma weak MPI_Comm_group
+#pragma weak MPI_Comm_idup
+#pragma weak MPI_Comm_rank
+#pragma weak MPI_Comm_remote_size
+#pragma weak MPI_Comm_set_attr
+#pragma weak MPI_Comm_set_errhandler
+#pragma weak MPI_Comm_size
+#pragma weak MPI_Comm_test_inter
+#pragma weak MPI_Error_string
+#pragma weak MPI_Finalized
+#pragma weak MPI_Group_free
+#pragma weak MPI_Group_translate_ranks
+#pragma weak MPI_Iallgather
+#pragma weak MPI_Initialized
+#pragma weak MPI_Is_thread_main
+#pragma weak MPI_Query_thread
+#pragma weak MPI_Test
+#pragma weak OMPI_C_MPI_COMM_NULL_COPY_FN
+#pragma weak PMPI_Abort
+#pragma weak PMPI_Allgather
+#pragma weak PMPI_Allgatherv
+#pragma weak PMPI_Allreduce
+#pragma weak PMPI_Alltoall
+#pragma weak PMPI_Alltoallv
+#pragma weak PMPI_Barrier
+#pragma weak PMPI_Bcast
+#pragma weak PMPI_Comm_call_errhandler
+#pragma weak PMPI_Comm_create_keyval
+#pragma weak PMPI_Comm_delete_attr
+#pragma weak PMPI_Comm_get_attr
+#pragma weak PMPI_Comm_get_name
+#pragma weak PMPI_Comm_rank
+#pragma weak PMPI_Comm_set_attr
+#pragma weak PMPI_Comm_size
+#pragma weak PMPI_Comm_test_inter
+#pragma weak PMPI_Gather
+#pragma weak PMPI_Get_library_version
+#pragma weak PMPI_Initialized
+#pragma weak PMPI_Iprobe
+#pragma weak PMPI_Pack
+#pragma weak PMPI_Reduce
+#pragma weak PMPI_Reduce_scatter
+#pragma weak PMPI_Reduce_scatter_block
+#pragma weak PMPI_Scatter
+#pragma weak PMPI_Type_free
+#pragma weak PMPI_Type_get_contents
+#pragma weak PMPI_Type_get_envelope
+#pragma weak PMPI_Type_get_extent_x
+#pragma weak PMPI_Type_size_x
+#pragma weak PMPI_Unpack
+#pragma weak ompi_mpi_aint
+#pragma weak ompi_mpi_byte
+#pragma weak ompi_mpi_c_double_complex
+#pragma weak ompi_mpi_c_float_complex
+#pragma weak ompi_mpi_comm_null
+#pragma weak ompi_mpi_comm_self
+#pragma weak ompi_mpi_comm_world
+#pragma weak ompi_mpi_count
+#pragma weak ompi_mpi_cxx_cplex
+#pragma weak ompi_mpi_cxx_dblcplex
+#pragma weak ompi_mpi_datatype_null
+#pragma weak ompi_mpi_double
+#pragma weak ompi_mpi_errors_return
+#pragma weak ompi_mpi_float
+#pragma weak ompi_mpi_int
+#pragma weak ompi_mpi_int32_t
+#pragma weak ompi_mpi_int64_t
+#pragma weak ompi_mpi_int8_t
+#pragma weak ompi_mpi_long
+#pragma weak ompi_mpi_long_long_int
+#pragma weak ompi_mpi_offset
+#pragma weak ompi_mpi_op_band
+#pragma weak ompi_mpi_op_max
+#pragma weak ompi_mpi_op_min
+#pragma weak ompi_mpi_op_prod
+#pragma weak ompi_mpi_op_sum
+#pragma weak ompi_mpi_signed_char
+#pragma weak ompi_mpi_uint32_t
+#pragma weak ompi_mpi_uint64_t
+#pragma weak ompi_mpi_uint8_t
+#pragma weak ompi_mpi_unsigned
+#pragma weak ompi_mpi_unsigned_char
+#pragma weak ompi_mpi_unsigned_long
+#pragma weak ompi_mpi_unsigned_long_long
+#pragma weak ompi_request_null
+
+#endif

@@ -1,0 +1,125 @@
+#!/bin/bash
+# check_pmpi.sh - libsymm-pmpi.so from outside: what it shows and needs, that it is inert where
+# there is no MPI, a program under symm-run, variables, another MPI. The calls: tests/mp/mp_pmpi.c.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/check/tap.sh
+. scripts/mpi.sh
+build=${BUILD:-build}
+lib=$PWD/$build/lib/libsymm-pmpi.so run=$PWD/$build/bin/symm-run
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
+export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
+unset SYMM_PMPI SYMM_PMPI_AFTER SYMM_DEBUG
+if [ ! -e "$lib" ]; then
+    t_skip "MPI programs that nobody changed" "built without Open MPI"
+    t_done
+fi
+
+# ---- from outside ----
+sed -n 's/^CALL(\([A-Za-z_]*\),.*/MPI_\1/p' mpi-plugin/calls.def >"$dir/want"
+nm -D --defined-only "$lib" | awk '{ print $3 }' | sort >"$dir/have"
+t_empty "it shows the calls of its table, and nothing else" \
+    "$(sort "$dir/want" | diff - "$dir/have")"
+t_empty "it needs no MPI and no other library of ours" \
+    "$(readelf -d "$lib" | awk '/NEEDED/ { print $NF }' | grep -E 'mpi|symm|open')"
+t_empty "all that it uses of MPI is weak" \
+    "$(nm -D --undefined-only "$lib" | grep -E 'MPI_|ompi_' | grep -v ' w ')"
+t_empty "it includes include/ and itself only" "$(
+    grep -hoE '^ *# *include *"[^"]*"' mpi-plugin/*.[ch] | sed 's/.*"\(.*\)"/\1/' | sort -u |
+        while read -r name; do
+            [ -e "mpi-plugin/$name" ] || [ -e "include/$name" ] || echo "$name"
+        done)"
+t_equal "preloaded into ls nothing changes" "$(ls / 2>&1)" "$(LD_PRELOAD=$lib ls / 2>&1)"
+t_equal "nor where all symbols are bound at once" "$(ls / 2>&1)" \
+    "$(LD_BIND_NOW=1 LD_PRELOAD=$lib ls / 2>&1)"
+if command -v python3 >/dev/null 2>&1; then
+    t_equal "nor into Python" 1 "$(LD_PRELOAD=$lib python3 -c 'print(1)' 2>&1)"
+fi
+
+# ---- a program of others ----
+cat >"$dir/program.c" <<'C'
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    int rank, n, bad = 0, calls = argc > 1 ? atoi(argv[1]) : 40;
+    static double in[4000], out[4000];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &n);
+    for (int i = 0; i < calls; i++) {
+        for (int k = 0; k < 4000; k++) in[k] = k + rank + i;
+        MPI_Allreduce(in, out, 4000, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        for (int k = 0; k < 4000; k++) bad += out[k] != n * (k + i) + n * (n - 1) / 2;
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    if (rank == 0) printf("%d wrong\n", bad);
+    MPI_Finalize();
+    return bad != 0;
+}
+C
+OMPI_CC=${CC:-gcc} ${MPICC:-mpicc} -O1 "$dir/program.c" -o "$dir/program" || exit 2
+# What it prints, also to $dir/out and $dir/err, how many warnings, and its status if that is not 0.
+under() { # ranks command...
+    launch "$@" >"$dir/out" 2>"$dir/err"
+    status=$?
+    [ $status = 0 ] && status= || status=" status $status"
+    echo "$(cat "$dir/out") $(grep -c '^symm-pmpi: WARN' "$dir/err")$status"
+}
+served() { sed -n 's/^symm-pmpi: served: \(.*\)/\1/p' "$dir/err"; }
+export SYMM_DEBUG=INFO
+t_equal "a program under symm-run" "0 wrong 0" "$(under 2 "$run" "$dir/program")"
+line="^symm-run: MPI's collectives go through $lib .*, which needs libmpi.so$"
+t_equal "symm-run says so, a line for each rank" 2 "$(grep -c "$line" "$dir/err")"
+t_equal "a line at exit says what was served, behind the first 8 calls" 1 \
+    "$(served | grep -c '^Allreduce 36 (<=1K 0, <=1M 36, >1M 0) of 40; Barrier .* of 40$')"
+t_equal "from the first call on" "0 wrong 0" \
+    "$(SYMM_PMPI_AFTER=0 SYMM_PMPI=all under 3 "$run" "$dir/program")"
+t_equal "all of them" 1 "$(served | grep -c '^Allreduce 40 .*; Barrier 40 ')"
+t_equal "not asked for" "0 wrong 0" "$(SYMM_PMPI=off under 2 "$run" "$dir/program")"
+t_equal "it is not there" 0 "$(grep -c '^symm-pmpi' "$dir/err")"
+SYMM_DEBUG=INFO launch 2 "$build/test/mp_pmpi" >"$dir/out" 2>"$dir/err"
+t_equal "each call of the test of calls was served" "$(grep -c ^CALL mpi-plugin/calls.def)" \
+    "$(served | tr ';' '\n' | awk '$2 > 30' | wc -l)"
+t_equal "a bad variable is named, and MPI goes on" "0 wrong 2" \
+    "$(SYMM_PMPI=maybe under 2 "$run" "$dir/program")"
+t_equal "with what is allowed" 2 \
+    "$(grep -c 'SYMM_PMPI=maybe: must be off, auto or all$' "$dir/err")"
+t_equal "a number that is none" "0 wrong 2" \
+    "$(SYMM_PMPI_AFTER=4x under 2 "$run" "$dir/program")"
+printf '#!/bin/sh\nSYMM_PMPI_AFTER=$OMPI_COMM_WORLD_RANK exec "$@"\n' >"$dir/differs"
+chmod +x "$dir/differs"
+t_equal "ranks that differ go on with MPI, and one says so" "0 wrong 1" \
+    "$(under 3 "$dir/differs" "$run" "$dir/program")"
+t_equal "what differs" 1 "$(grep -c 'SYMM_PMPI_AFTER differs between ranks' "$dir/err")"
+t_equal "a backend that this host lacks is not looked at" "0 wrong 0" \
+    "$(SYMM_BACKEND=cuda under 2 "$run" "$dir/program")"
+t_equal "one rank" "0 wrong 0" "$(under 1 "$run" "$dir/program")"
+cat >"$dir/late.c" <<'C'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    void *own = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
+    int (*run)(int, char **) = own ? dlsym(own, "run") : 0;
+    return run ? run(argc - 1, argv + 1) : printf("%s\n", dlerror());
+}
+C
+sed 's/int main(/int run(/' "$dir/program.c" >"$dir/plugin.c"
+OMPI_CC=${CC:-gcc} ${MPICC:-mpicc} -O1 -fPIC -shared "$dir/plugin.c" -o "$dir/plugin.so" &&
+    ${CC:-gcc} -O1 "$dir/late.c" -o "$dir/late" -ldl || exit 2
+t_equal "MPI that is loaded later serves its calls itself" "0 wrong 2" \
+    "$(under 2 env LD_PRELOAD="$lib" "$dir/late" "$dir/plugin.so")"
+unset SYMM_DEBUG
+t_equal "without SYMM_DEBUG it says nothing" "0 wrong 0 0" \
+    "$(under 2 "$run" "$dir/program") $(grep -c '^symm-pmpi' "$dir/err")"
+
+# ---- another MPI ----
+if command -v mpirun.mpich >/dev/null 2>&1 &&
+    MPICH_CC=${CC:-gcc} mpicc.mpich -O1 "$dir/program.c" -o "$dir/mpich" 2>/dev/null; then
+    t_equal "MPICH serves its calls itself" "0 wrong 2" \
+        "$(MPIRUN=mpirun.mpich under 2 env LD_PRELOAD="$lib" "$dir/mpich")"
+    t_equal "and is named" 2 "$(grep -c 'built for Open MPI, and this is MPICH' "$dir/err")"
+else
+    t_skip "MPICH serves its calls itself" "needs mpich"
+fi
+t_done

@@ -1,0 +1,67 @@
+/* thr_progress.c - symm_host.h: what a thread does while its calls wait, and the backend that a
+ * program settles. Ranks are threads; no lock. */
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "coll_kit.h"
+#include "symm_host.h"
+#include "t.h"
+
+enum { RANKS = 3, LATE_US = 30000, COUNT = 5000 };
+
+typedef struct {
+    symmComm_t comms[RANKS];
+    int calls[RANKS]; /* of its progress function, a rank each */
+} job;
+
+static void count(void *arg) {
+    ++*(int *)arg;
+}
+
+/* Rank 0 is late: the others wait. */
+static void late(const job *j, int me, float *data) {
+    if (me == 0) usleep(LATE_US);
+    T_OK(symmAllReduce(data, data, COUNT, symmFloat32, symmSum, j->comms[me], NULL));
+}
+static void waiting_rank(int me, int n, void *arg) {
+    job *j = arg;
+    static float data[RANKS][COUNT];
+    (void)n;
+    if (me != 2) T_OK(symmSetProgress(count, &j->calls[me]));
+    late(j, me, data[me]);
+    const int waited = j->calls[me];
+    T_CHECKF(me == 0 || me == 2 || waited > 10, "rank %d was asked %d times", me, waited);
+    T_OK(symmSetProgress(NULL, NULL));
+    late(j, me, data[me]);
+    T_EQ(j->calls[me], waited);
+}
+static void a_thread_is_asked_while_it_waits(void) {
+    job j = {.calls = {0}};
+    T_OK(symmCommInitAll(j.comms, RANKS, NULL));
+    T_THREADS(RANKS, waiting_rank, &j);
+    T_EQ(j.calls[2], 0); /* it had set nothing */
+    for (int r = 0; r < RANKS; r++) T_OK(symmCommDestroy(j.comms[r]));
+}
+
+static void the_backend_of_a_program(void) {
+    symm_params p;
+    T_OK(symmSetBackend(SYMM_BACKEND_CUDA));
+    T_OK(symm_param_load(&p));
+    T_EQ(p.backend, SYMM_BACKEND_CUDA);
+    setenv("SYMM_BACKEND", "auto", 1);
+    T_OK(symmSetBackend(SYMM_BACKEND_HOST)); /* goes before the variable */
+    T_OK(symm_param_load(&p));
+    T_EQ(p.backend, SYMM_BACKEND_HOST);
+    symmComm_t comm;
+    T_OK(symmCommInitAll(&comm, 1, NULL));
+    T_OK(symmCommDestroy(comm));
+}
+static void a_backend_that_is_none(void) {
+    T_EXPECT_WARNINGS();
+    T_EQ(symmSetBackend(3), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "symmSetBackend: backend is 3: must be SYMM_BACKEND_AUTO");
+    T_EQ(symmSetBackend(-1), symmInvalidArgument);
+}
+
+T_MAIN(T(a_thread_is_asked_while_it_waits), T(the_backend_of_a_program), T(a_backend_that_is_none))
