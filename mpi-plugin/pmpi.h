@@ -41,8 +41,8 @@ typedef struct pmpi_state {
 
 /* ---- state.c --------------------------------------------------------------------------------- */
 
-/* At the beginning of each call. NULL: MPI serves all calls of this communicator, for now or for
- * good. Collective, as the call is. */
+/* At the beginning of each call. NULL: MPI serves it, as it does all calls of a communicator that
+ * is young or not served. Collective, as the call is. */
 pmpi_state *pmpi_begin(MPI_Comm comm);
 /* Whether symm serves a call of so many bytes, on all ranks alike. */
 int pmpi_serves(const pmpi_state *s, int call, size_t bytes);

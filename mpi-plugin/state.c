@@ -214,7 +214,8 @@ static int has_gpus(void) {
     return 0;
 }
 
-/* Collective. All ranks are in it once they have agreed, so none is late. */
+/* Makes the symm communicator, or leaves all to MPI. Collective. All ranks are in it once they have
+ * agreed, so the deadline is short. */
 enum { NO_GPUS = 1, CORES = 2, MADE = 4, DEADLINE_MS = 20000 };
 static void open_state(pmpi_state *s) {
     char name[MPI_MAX_OBJECT_NAME] = "";

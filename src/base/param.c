@@ -138,11 +138,11 @@ static const char *nearest(const char *name, size_t len) {
     return found;
 }
 
-/* Names of the NCCL drop-in: it reads and checks them itself (nccl-tests-plugin/params.def). */
+/* How the names of nccl-tests-plugin and mpi-plugin begin: these read and check them themselves. */
 static const char *const dropins[] = {"SYMM_NCCL", "SYMM_PMPI"};
 
 static int is_known(const char *name, size_t len) {
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof dropins / sizeof *dropins; i++)
         if (!strncmp(name, dropins[i], strlen(dropins[i]))) return 1;
     for (int i = 0; i < symm_param_row_count; i++)
         if (symm_param_is_live(&symm_param_rows[i]) && strlen(symm_param_rows[i].var) == len &&

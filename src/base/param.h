@@ -26,16 +26,15 @@ typedef struct {
  * (*out unchanged). An unknown SYMM_ name: one warning per name and process. Sets log level and
  * file, also where another variable is bad. */
 SYMM_API symmResult_t symm_param_load(symm_params *out);
-/* What symmSetBackend says: 0..2 as in SYMM_BACKEND, before which it goes from now on. */
+/* Behind symmSetBackend: from now on load and parse give this backend, whatever SYMM_BACKEND is. */
 void symm_param_set_backend(int backend);
 /* NULL if multicast windows are asked for (SYMM_MULTICAST=1) and not forbidden
  * (NCCL_NVLS_ENABLE=0), else which of the two. */
 SYMM_API const char *symm_param_no_multicast(const symm_params *p);
 /* As load, but from `env` ("NAME=value" strings, NULL-terminated; of two with one name the first
- * counts, as in getenv; an empty value is the default; symmSetBackend counts) and without side
- * effects: unknown names are
- * passed over, and of a bad value nothing is left but the calling thread's error text. Pure: for
- * tests. */
+ * counts, as in getenv; an empty value is the default) and without side effects: unknown names are
+ * passed over, and of a bad value nothing is left but the calling thread's error text. But for what
+ * symmSetBackend said, a function of env alone: for tests. */
 symmResult_t symm_param_parse(char *const *env, symm_params *out);
 /* Calls row(arg, variable, current value as text, default as text, allowed as text, help) for each
  * parameter. */

@@ -19,7 +19,7 @@
 #include "staged.cuh"
 
 /* Exchanges the offsets of all buffers. All data threads call it.
- *  1  both sources are in windows and each part begins and ends at a multiple of 16 bytes
+ *  1  all sources are in windows and each part begins and ends at a multiple of 16 bytes
  *  0  not so
  * -1  leave */
 DEV int trade_sources(run &r, places &at) {
