@@ -32,6 +32,7 @@ struct run { /* one thread of a kernel at work */
     /* A kernel before this one has left, here or at a peer: a thread that does not find what it
      * waits for leaves. */
     int over;
+    int loads; /* it stores nothing at a peer: arrive_and_wait */
 };
 
 /* First thing in every kernel. */

@@ -105,7 +105,9 @@ DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
 DEV int has_arrived(uint32_t word, uint32_t epoch) {
     return word && word - epoch <= 3u;
 }
-/* After the CTA's last load and store. */
+/* After the CTA's last load and store. Of a kernel that stores nothing at a peer (`loads`) the
+ * arrival says that it reads no more: what it has loaded it has stored here, so its loads have
+ * returned, and no fence need wait for those stores. */
 DEV void arrive_and_wait(run &r) {
     const symm_args *a = r.a;
     /* Orders the stores of all data threads of the CTA before the release below, which is
@@ -114,15 +116,20 @@ DEV void arrive_and_wait(run &r) {
         r.left = 1;
         return;
     }
-    for (int p = (int)threadIdx.x; p < a->nranks; p += (int)data_threads())
-        if (p != a->rank)
-            give8(&ctl_of(a, p)->arrive[blockIdx.x][a->rank],
-                  r.epoch); /* pairs with the wait below */
     for (int p = (int)threadIdx.x; p < a->nranks; p += (int)data_threads()) {
+        uint64_t *word = &ctl_of(a, p)->arrive[blockIdx.x][a->rank];
+        if (p == a->rank) continue;
+        if (r.loads)
+            put8(word, r.epoch);
+        else
+            give8(word, r.epoch); /* both pair with the wait below */
+    }
+    for (int p = (int)threadIdx.x; p < a->nranks; p += (int)data_threads()) {
+        const uint64_t *word = &r.ctl->arrive[blockIdx.x][p];
         uint32_t polls = 0;
         uint64_t since = 0;
         while (p != a->rank &&
-               !has_arrived((uint32_t)take8(&r.ctl->arrive[blockIdx.x][p]), r.epoch))
+               !has_arrived((uint32_t)(r.loads ? get8(word) : take8(word)), r.epoch))
             if (poll_again(r, polls, p, SYMM_STAGE_ARRIVE, since)) return;
     }
 }

@@ -31,7 +31,7 @@ DEV run open_kernel(const symm_args &a) {
     r.a = &a;
     r.ctl = ctl_of(&a, a.rank);
     uint32_t e = get4(&r.ctl->epoch[blockIdx.x]);
-    r.left = 0;
+    r.left = r.loads = 0;
     look_over(r); /* awaited where a poll fails, and before the users' memory is written */
     r.epoch = e == 0xffffffffu ? 2u : e + 1u; /* never 0; the parity goes on */
     return r;

@@ -219,6 +219,7 @@ template <int S, int T, int N, int OP> DEV void hop_staged(run &r, places &at) {
         for (unsigned j = 0; go == TURN_TAKE && j < w.rows; j += TAKEN)
             hop_rows_take<S, T, N, OP, TAKEN>(r, w, k - 1, j);
     }
+    r.loads = 1; /* what it has staged at peers is posted */
     arrive_and_wait(r);
 }
 

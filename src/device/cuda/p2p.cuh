@@ -12,7 +12,7 @@
  * itself: everything of theirs is there, or has been taken. */
 DEV void end_channel(work &w, channel &c) {
     symm_gpu_p2p *own = &w.r.ctl->p2p;
-    tell_taken(w, c);
+    tell_taken(w, c, 1);
     /* All lanes' accesses come before the release. (No test shows it: where the line of a warp is
      * one store the first lane's release covers all of it.) */
     __syncwarp();
@@ -421,14 +421,17 @@ DEV int run_channels(work &w, channel &c) {
     return noted;
 }
 
-/* The last CTA makes the counters ready for the next kernel. One that leaves early need not: the
- * communicator cannot be used again. */
+/* The last CTA makes the counters ready for the next kernel. Without messages to this
+ * rank itself it counts without order: what the others have read and added of these words has
+ * returned. One that leaves early need not: the communicator cannot be used again. */
 DEV void close_p2p(work &w) {
     symm_gpu_p2p *own = &w.r.ctl->p2p;
     int last = !__syncthreads_or(w.r.left);
     if (gridDim.x > 1 && last) {
         int is = 0;
-        if (threadIdx.x == 0) is = add8_gpu(&own->ctas, 1) == gridDim.x - 1;
+        if (threadIdx.x == 0)
+            is = (w.args->self ? add8_gpu(&own->ctas, 1) : count8_gpu(&own->ctas, 1)) ==
+                 gridDim.x - 1;
         last = __syncthreads_or(is);
     }
     for (unsigned i = threadIdx.x; last && i < w.args->channels; i += blockDim.x) {

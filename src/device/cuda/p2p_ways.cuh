@@ -228,14 +228,18 @@ DEV void load_place(const work &w, channel &c, member &m, uint64_t kernel) {
 /* ---- counting -------------------------------------------------------------------------------- */
 
 /* Tells how many units this member has taken. What it has loaded from them it has stored, so its
- * loads have returned: neither the count nor the sender's word needs a fence. */
-DEV void tell_taken(const work &w, channel &c) {
+ * loads have returned: neither the count nor the sender's word needs a fence. ended: the channel's
+ * last message ends before c.unit. If that is in the same segment, nobody completes this one in
+ * this kernel, so nobody waits for what the count has come to. */
+DEV void tell_taken(const work &w, channel &c, int ended = 0) {
     if (!c.taken) return;
+    const unsigned i = c.taken_in % SYMM_GPU_P2P_SEGMENTS, log = segment_log(w.a);
+    const int only = ended && (uint32_t)(c.unit >> log) == c.taken_in;
     __syncwarp(); /* all lanes have loaded what is counted */
-    if (w.lane == 0) {
-        const unsigned i = c.taken_in % SYMM_GPU_P2P_SEGMENTS;
+    if (w.lane == 0 && only) count8_gpu(&in_of(w, c)->taken[i], c.taken);
+    if (w.lane == 0 && !only) {
         const uint64_t now = count8_gpu(&in_of(w, c)->taken[i], c.taken) + c.taken;
-        const int all = !(now & ((1u << segment_log(w.a)) - 1));
+        const int all = !(now & ((1u << log) - 1));
         if (all) put8(&out_of(w, c)->credit[i], now); /* pairs with free_units */
     }
     __syncwarp();

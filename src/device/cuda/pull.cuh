@@ -32,81 +32,77 @@ DEV int trade_sources(run &r, places &at) {
 
 /* What a rank of N reduces: `bytes` from here on, a multiple of 16, as all addresses but `to` are.
  * also: where the sum goes at the peer of two ranks; 0: nowhere. */
-template <int N> constexpr DEV int pull_peers(void) { /* two ranks: the peer; else all, by rank */
-    return N == 2 ? 1 : N;
-}
 template <int N> struct pulled {
-    const char *own, *theirs[pull_peers<N>()];
+    const char *from[N]; /* by rank; the own one too */
     char *to, *also;
     uint64_t bytes;
 };
-/* Rows that a warp has under way of each rank, and as many again: as the registers allow. */
-template <int T, int N, int OP> constexpr DEV int pull_at_once(void) {
-    return N == 2   ? (OP == ANY_OP || elem<T>::BYTES < 2 ? 2 : 4)
-           : N == 4 ? (OP == ANY_OP || elem<T>::BYTES < 2 ? 1 : 2)
-                    : 1;
+/* Rows of each rank that a warp loads at once, and as many again that are under way meanwhile. The
+ * smaller the chunks, the more evenly the warps end (docs/performance.md). */
+template <int N> constexpr DEV int pull_at_once(void) {
+    return N == 2 ? 2 : 1;
 }
 /* Bytes of a message, or of a part, up to which two ranks' loads are faster than staging: measured
- * on two H100 (docs/performance.md). With few loads under way they lose sooner. */
+ * on two H100 (docs/performance.md). Where elements take more arithmetic they lose sooner. */
 #ifndef AR_PULL_MOST
 #define AR_PULL_MOST (8ull << 20)
 #endif
 template <int S, int T, int OP> constexpr DEV uint64_t hop_pull_most(void) {
-    return pull_at_once<T, 2, OP>() < 4 ? (S & SRC_EACH ? 8ull : 32ull) << 20
-           : S & SRC_EACH               ? 64ull << 20
-                                        : ~0ull;
+    return OP == ANY_OP || elem<T>::BYTES < 2 ? (S & SRC_EACH ? 8ull : 32ull) << 20
+           : S & SRC_EACH                     ? 64ull << 20
+                                              : ~0ull;
 }
-/* A warp's rows of it. */
-template <int N, int U> struct pull_rows {
-    uint32_t own[U][4];
-    uint4 got[U][pull_peers<N>()];
-};
-/* Nothing where there is nothing: no branch, behind which loads would be waited for. */
-template <int N, int U>
-DEV void rows_load(const run &r, pull_rows<N, U> &v, const pulled<N> &w, uint64_t from) {
-#pragma unroll
-    for (int p = 0; p < pull_peers<N>(); p++)
-#pragma unroll
-        for (int i = 0; i < U; i++)
-            if ((N == 2 || p != r.a->rank) && from + i * ROW < w.bytes)
-                v.got[i][p] = load_remote(w.theirs[p] + from + i * ROW);
+/* A warp's rows of it. Nothing where there is nothing: no branch, behind which loads would be
+ * waited for. */
+template <int N, int U> struct pull_rows { uint4 got[U][N]; };
+template <int N, int U> DEV void rows_load(pull_rows<N, U> &v, const pulled<N> &w, uint64_t from) {
 #pragma unroll
     for (int i = 0; i < U; i++)
-        if (from + i * ROW < w.bytes) to_words(v.own[i], load16(w.own + from + i * ROW));
+#pragma unroll
+        for (int p = 0; p < N; p++)
+            get16_if(v.got[i][p], w.from[p] + from + i * ROW, from + i * ROW < w.bytes);
 }
 template <int T, int N, int OP, int U>
-DEV void rows_store(const run &r, pull_rows<N, U> &v, const pulled<N> &w, uint64_t from,
+DEV void rows_store(const run &r, const pull_rows<N, U> &v, const pulled<N> &w, uint64_t from,
                     int align) {
 #pragma unroll
     for (int i = 0; i < U; i++) {
+        reduction<T, 4, OP> sum;
+        uint32_t x[4];
         if (from + i * ROW >= w.bytes) continue;
-        if constexpr (N == 2)
-            pair_reduce<T, OP>(r, v.own[i], v.got[i][0]);
-        else
-            ranks_reduce<T, N, OP>(r, v.own[i], v.got[i]);
-        store_user(w.to + from + i * ROW, v.own[i], 16, align);
+#pragma unroll
+        for (int p = 0; p < N; p++) {
+            to_words(x, v.got[i][p]);
+            if (p == 0)
+                sum.first((int)r.a->op, x, scale_of<T, OP>(r, p));
+            else
+                sum.step((int)r.a->op, x, scale_of<T, OP>(r, p));
+        }
+        sum.last((int)r.a->op, N, x);
+        store_user(w.to + from + i * ROW, x, 16, align);
         if (N == 2 && w.also)
-            *(uint4 *)(w.also + from + i * ROW) =
-                make_uint4(v.own[i][0], v.own[i][1], v.own[i][2], v.own[i][3]);
+            *(uint4 *)(w.also + from + i * ROW) = make_uint4(x[0], x[1], x[2], x[3]);
     }
 }
-/* Chunk by chunk: the next one is under way while one is reduced. Before it stores a chunk a warp
- * looks whether a peer has left, whose window is its own again then. */
+/* Chunk by chunk: the next one is under way while one is reduced, in other registers: a copy of
+ * what is under way would wait for it. Before it stores a chunk a warp looks whether a peer has
+ * left, whose window is its own again then. */
 template <int T, int N, int OP> DEV void pull(run &r, const pulled<N> &w) {
-    const int U = pull_at_once<T, N, OP>();
+    const int U = pull_at_once<N>();
     const uint64_t block = U * ROW, chunks = (w.bytes + block - 1) / block;
     const unsigned warps = data_threads() / 32u, lane = threadIdx.x % 32u * 16;
     const int align = alignment(w.to);
     pull_rows<N, U> v;
     uint64_t c = first_chunk(warps, chunks);
-    look_over(r);
-    rows_load<N, U>(r, v, w, c * block + lane);
-    while (c < chunks && !r.over) {
+    rows_load<N, U>(v, w, c * block + lane);
+#pragma unroll 2
+    while (c < chunks) {
         const uint64_t then = c + (uint64_t)warps * gridDim.x;
         pull_rows<N, U> next;
-        rows_load<N, U>(r, next, w, then * block + lane);
+        look_over(r); /* sooner back than what is loaded */
+        rows_load<N, U>(next, w, then * block + lane);
+        if (r.over) break;
         rows_store<T, N, OP, U>(r, v, w, c * block + lane, align);
-        look_over(r);
         v = next, c = then;
     }
     r.left |= r.over;
@@ -116,14 +112,12 @@ template <int T, int N, int OP> DEV void pull(run &r, const pulled<N> &w) {
  * and tail of ar_staged. */
 template <int T, int OP> DEV void ar_pull(run &r, places &at) {
     const symm_args *a = r.a;
-    const int peer = 1 - a->rank;
     if (posts_begin(r, at, 0, OP == ANY_OP && scalars_wait(r))) return;
     const share w = share_of(a, 1, lead_of(a->src, a->count * a->esize));
     const uint64_t tail = (w.mine.end - w.mine.at) % 16, from = w.mine.at;
-    pull<T, 2, OP>(r, {(const char *)a->src + from,
-                       {source_of(a, at, peer) + from},
+    pull<T, 2, OP>(r, {{source_of(a, at, 0) + from, source_of(a, at, 1) + from},
                        (char *)a->dst + from,
-                       target_of(a, at, peer) + from,
+                       target_of(a, at, 1 - a->rank) + from,
                        w.mine.end - from - tail});
     if (!r.left && blockIdx.x == 0 && threadIdx.x == 0) {
         if (w.lead && a->rank == 0) reduce_end<T, OP>(r, at, 0, w.lead);
@@ -131,16 +125,16 @@ template <int T, int OP> DEV void ar_pull(run &r, places &at) {
     }
     arrive_and_wait(r);
 }
-/* The other shapes, behind trade_sources. */
+/* The other shapes, behind trade_sources. Nothing is stored at a peer. */
 template <int S, int T, int N, int OP> DEV void hop_pull(run &r, places &at) {
     const symm_args *a = r.a;
     const uint64_t part = part_for<S>(a, a->rank);
     if (posts_begin(r, at, 0, OP == ANY_OP && scalars_wait(r))) return;
-    pulled<N> w = {(const char *)a->src + part, {}, (char *)a->dst, 0, part_bytes(a)};
+    pulled<N> w = {{}, (char *)a->dst, 0, part_bytes(a)};
 #pragma unroll
-    for (int p = 0; p < pull_peers<N>(); p++)
-        w.theirs[p] = source_of(a, at, N == 2 ? 1 - a->rank : p) + part;
+    for (int p = 0; p < N; p++) w.from[p] = source_of(a, at, p) + part;
     if (takes<S>(a, a->rank)) pull<T, N, OP>(r, w);
+    r.loads = 1;
     arrive_and_wait(r);
 }
 

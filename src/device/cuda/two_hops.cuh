@@ -177,10 +177,9 @@ template <int T, int N, int OP> DEV void reduce_pull(run &r, places &at) {
     if (!is_root(a, a->rank)) {
         const share all = two_hop_share(a, 1);
         const slice s = slice_of(all.bytes, all.each, a->rank - (a->rank > a->gpu.root));
-        pulled<N> w = {
-            (const char *)a->src + s.at, {}, target_of(a, at, a->gpu.root) + s.at, 0, s.end - s.at};
+        pulled<N> w = {{}, target_of(a, at, a->gpu.root) + s.at, 0, s.end - s.at};
 #pragma unroll
-        for (int p = 0; p < N; p++) w.theirs[p] = source_of(a, at, p) + s.at;
+        for (int p = 0; p < N; p++) w.from[p] = source_of(a, at, p) + s.at;
         pull<T, N, OP>(r, w);
     }
     arrive_and_wait(r);
