@@ -136,8 +136,8 @@ extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
 }
 
 /* Sends and receives (p2p.cuh), and what puts a long list of them into the control block. A small
- * grid lets its successor in when it has ended: two GPUs and four, messages up to 128 KB were faster
- * for it (docs/performance.md). */
+ * grid lets its successor in when it has ended: messages up to 128 KB were faster for it on two and
+ * four GPUs (docs/performance.md). */
 #define P2P_APART 40u
 extern "C" __global__ void __launch_bounds__(SYMM_GPU_P2P_THREADS, 1)
     symm_p2p_n0(const __grid_constant__ symm_gpu_p2p_args args) {
