@@ -6,10 +6,10 @@ LIB  := $(OUT)/lib$(S)
 BIN  := $(OUT)/bin$(S)
 
 # ---- sources ----
-MPI_ONLY   := src/transport/mpi/boot_mpi.c
+MPI_ONLY   := $(wildcard src/transport/mpi/*.c)
 LIB_SRC    := $(filter-out src/device/%,$(wildcard src/*/*.c src/*/*/*.c))
 HOST_SRC   := $(filter-out $(MPI_ONLY),$(LIB_SRC))
-MPI_SRC    := $(wildcard $(MPI_ONLY))
+MPI_SRC    := $(MPI_ONLY)
 REDUCE_SRC := $(wildcard src/device/host/reduce_host.c)
 DEVICE_SRC := $(filter-out $(REDUCE_SRC),$(wildcard src/device/*/*.c))
 # symm-perf is symm_perf.c and perf_*.c; perf_mpi.c is the part that needs mpi.h.
@@ -43,7 +43,8 @@ TEST_NCCL_OBJ := $(NCCL_SRC:%.c=$(TOBJ)/%.o)
 HAVE_PMPI := $(if $(HAVE_MPI),$(shell printf '\043include <mpi.h>\nOPEN_MPI\n' | \
                $(WITH_MPI) -x c -E -P - 2>/dev/null | grep -qx 1 && echo 1))
 PMPI_SRC  := $(if $(HAVE_PMPI),$(wildcard mpi-plugin/*.c))
-PMPI_OBJ  := $(PMPI_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_PMPI),$(OBJ)/mpi-plugin/boot_mpi.o)
+PMPI_MPI  := boot_mpi init_mpi
+PMPI_OBJ  := $(PMPI_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_PMPI),$(PMPI_MPI:%=$(OBJ)/mpi-plugin/%.o))
 OBJECTS  := $(PMPI_OBJ) $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) \
             $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ) $(RUN_OBJ)
 
@@ -71,10 +72,10 @@ $(1)/mpi-plugin/%.o: mpi-plugin/%.c $(1)/flags
 	@$$(call say,MPICC,$$@)
 	$(Q)$(WITH_MPI) $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
 
-$(1)/mpi-plugin/boot_mpi.o: $(MPI_ONLY) $(1)/flags
+$(PMPI_MPI:%=$(1)/mpi-plugin/%.o): $(1)/mpi-plugin/%.o: src/transport/mpi/%.c $(1)/flags
 	@$$(call say,MPICC,$$@)
-	$(Q)$(WITH_MPI) -include mpi-plugin/weak.h $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $$(DEPS) \
-	  -c $$< -o $$@
+	$(Q)$(WITH_MPI) -include mpi-plugin/weak.h -DSYMM_ONE_DOMAIN $$(ALL_CPPFLAGS) $(2) \
+	  $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
 
 $(1)/%.o: %.c $(1)/flags
 	@$$(call say,CC,$$@)

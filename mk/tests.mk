@@ -223,8 +223,9 @@ FIXED  = $(if $(filter-out 8 16 18 24 28,$(RANDOM_BITS)),\
 RUN_SH = $(SAN_ENV) MPIRUN='$(MPIRUN)' CC='$(CC)' BUILD='$(OUT)' $(FIXED) tests/run.sh
 
 # Ranks that die, under an mpirun that goes on without them: what mpg_death does on the host
-# backend.
-DEATH_SPEC = $(if $(HAVE_MPI),'recover=4:$(TEST)/mpg_death host survivors_pass')
+# backend, and a death in one of several domains.
+DEATH_SPEC = $(if $(HAVE_MPI),'recover=4:$(TEST)/mpg_death host survivors_pass' \
+               'recover=4:$(TEST)/mp_across a_death_ends_the_calls_of_all')
 
 .PHONY: check check-rest check-full check-build check-rest-build check-run check-rest-run
 .PHONY: asan tsan asan-run tsan-run fuzz fuzz-run
@@ -254,7 +255,7 @@ check-rest-build:
 
 # Checks that build again, or take as long as many tests.
 LONG_CHECKS := $(addprefix tests/check/check_,mutants.sh build.sh arm.sh load.sh setup.sh sass.sh \
-                 campaign.sh perf_gpu.sh)
+                 hosts.sh campaign.sh perf_gpu.sh)
 # Of the kernels on fibers, what takes half of the time is left to check-rest.
 LONG_UNITS  := unit_kernels
 LONG_BRIEF  := '$(TEST)/unit_kernels every_kernel_in_any_order counts_per_rank_in_any_order \

@@ -5,6 +5,8 @@
 #ifndef SYMM_HANDLE_H_
 #define SYMM_HANDLE_H_
 
+#include <stdint.h>
+
 #include "status.h"
 
 enum {
@@ -21,8 +23,16 @@ enum {
     SYMM_KIND_PLAN,
     SYMM_KIND_ARENA,
     SYMM_KIND_DEVCOMM,
+    SYMM_KIND_ACROSS,
     SYMM_KIND_COUNT
 };
+
+/* The top byte of handles of communicators over several domains. */
+enum { SYMM_TAG_ACROSS = 0x4f };
+/* Whether a handle is of that kind, open or not. */
+static inline int symm_handle_is_across(const void *handle) {
+    return (uintptr_t)handle >> 56 == SYMM_TAG_ACROSS;
+}
 
 /* The one lock of set-up: it guards handle slots and captures. Not held while code of the user
  * runs. fork() takes it. Order: it may be taken under an event's lock, not under a stream's or

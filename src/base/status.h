@@ -16,7 +16,7 @@ SYMM_API symmResult_t symm_status_set(symmResult_t code, const char *file, int l
 SYMM_API symmResult_t symm_status_pass(symmResult_t code, const char *file, int line,
                                        const char *expr);
 /* The calling thread's last text, never NULL. */
-const char *symm_status_text(void);
+SYMM_API const char *symm_status_text(void);
 /* Replaces the calling thread's text without logging: a peer or another thread has logged it. */
 void symm_status_adopt(const char *text);
 

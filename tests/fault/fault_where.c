@@ -50,7 +50,7 @@ static int stand_apart(int how) {
 /* A user namespace of its own comes with that of the network where this user may not make one: then
  * uids differ as well. */
 static void apart_rank(int rank, int n, void *arg) {
-    static const char *const says[] = {"MPI_Comm_split_type with MPI_COMM_TYPE_SHARED",
+    static const char *const says[] = {"symmCommInitMPI makes a communicator over several hosts",
                                        "are processes of one user", "runs as user 65534",
                                        "another network namespace than rank 0 (net:["};
     apart *a = arg;

@@ -4,6 +4,8 @@
 #ifndef COLL_KIT_H_
 #define COLL_KIT_H_
 
+#include "symm_domains.h"
+
 #include "base/handle.h"
 #include "host/comm/types.h"
 #include "coll_data.h"
@@ -29,7 +31,7 @@ typedef struct {
 
 typedef struct {
     int rank, n;
-    symmComm_t comm;
+    symmComm_t comm, domain; /* domain: whose the windows are */
     char *memory[CK_ARENAS], *half[CK_ARENAS][2];
     symmWindow_t win[8];
     int nwin, loose_even;
@@ -46,7 +48,7 @@ static inline char *ck_host(const ck_world *w, char *p) {
 }
 
 static inline void ck_register(ck_world *w, char *p, uint64_t bytes) {
-    T_OK(symmWindowRegister(w->comm, p, bytes, &w->win[w->nwin++], SYMM_WIN_DEFAULT));
+    T_OK(symmWindowRegister(w->domain, p, bytes, &w->win[w->nwin++], SYMM_WIN_DEFAULT));
 }
 
 /* Allocates and registers. [collective] */
@@ -56,6 +58,7 @@ static inline void ck_open_on(ck_world *w, symmComm_t comm, int rank, int n, uin
     *w = (ck_world){.rank = rank, .n = n, .comm = comm, .loose_even = seed & 1};
     w->dev = dev;
     w->stream = stream;
+    T_OK(symmCommDomain(comm, &w->domain));
     if (dev) w->shadow = dev->shadow(CK_BYTES);
     for (int a = 0; a < CK_ARENAS; a++) {
         uint64_t h = ck_hash(seed, (uint64_t)rank, 3000 + (uint64_t)a);
@@ -86,7 +89,8 @@ static inline void ck_open(ck_world *w, symmComm_t comm, int rank, int n, uint64
 
 /* Every second time the windows are left to the communicator's destruction. */
 static inline void ck_close(ck_world *w, int deregister) {
-    for (int i = 0; deregister && i < w->nwin; i++) T_OK(symmWindowDeregister(w->comm, w->win[i]));
+    for (int i = 0; deregister && i < w->nwin; i++)
+        T_OK(symmWindowDeregister(w->domain, w->win[i]));
     T_OK(symmCommDestroy(w->comm));
     if (w->dev)
         w->dev->free_heap(w->memory[CK_HEAP]);
@@ -334,14 +338,16 @@ static inline void ck_env(int i) {
 
 /* 1 if a kernel that environment i forces has run on this communicator, or none is forced. */
 static inline int ck_forced_ran(symmComm_t comm, int i) {
-    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    symmComm_t domain;
     int ran = 0, forced = 0;
+    T_OK(symmCommDomain(comm, &domain));
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, domain);
     for (int k = 0; k < symmNumColls; k++) {
         forced |= c->calls.forced[k] >= 0;
         if (c->calls.forced[k] >= 0) ran |= atomic_load(&c->calls.launches[c->calls.forced[k]]) > 0;
     }
     T_EQ(forced, i % CK_ALGOS != CK_ALGOS - 1);
-    return c->nranks == 1 || !forced || ran;
+    return c->nranks == 1 || !forced || ran || domain != comm; /* which runs others too */
 }
 
 /* The sample of environment i on one rank; destroys the communicator. */

@@ -19,7 +19,7 @@ typedef struct {
 static void open_small(ck_world *w, symmComm_t comm, int rank, int n) {
     const uint64_t bytes = 2ull * CK_ARENAS * PART;
     char *p;
-    *w = (ck_world){.rank = rank, .n = n, .comm = comm, .loose_even = 1};
+    *w = (ck_world){.rank = rank, .n = n, .comm = comm, .domain = comm, .loose_even = 1};
     T_OK(symmMemAlloc((void **)&p, bytes));
     w->memory[CK_LOOSE] = p;
     for (int a = 0; a < CK_ARENAS; a++)

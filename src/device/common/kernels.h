@@ -95,5 +95,11 @@ extern void (*symm_wait_long)(const symm_args *a, int peer);
  * schedules together with this one, and ranks of several sessions or containers may not be. vain:
  * how often; 0 at first. */
 void symm_give_core(const symm_args *a, uint32_t *vain);
+/* What symmSetProgress has set for this thread, exchanged for *with, which is then what was. */
+typedef struct {
+    void (*fn)(void *arg); /* NULL: nothing */
+    void *arg;
+} symm_progress;
+void symm_progress_swap(symm_progress *with);
 
 #endif

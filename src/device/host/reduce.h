@@ -32,6 +32,9 @@ typedef void (*symm_reduce_fn)(void *dst, const void *const *src, int n, size_t 
 typedef void (*symm_reduce2_fn)(void *dst, void *twin, const void *const *src, int n, size_t count,
                                 const uint64_t *scalars);
 
+/* p[i] divided by n, as the average of n ranks divides their sum, for i < count. */
+typedef void (*symm_divide_fn)(void *p, size_t count, int n);
+
 /* bytes of memory, any alignment, no overlap. copy_nt writes past the caches and ends with the
  * store fence that orders it before later stores. */
 typedef void (*symm_copy_fn)(void *dst, const void *src, size_t bytes);
@@ -43,6 +46,7 @@ typedef struct {
      * the store fence. */
     symm_reduce_fn reduce_nt[12][SYMM_OP_COUNT];
     symm_reduce2_fn reduce_nt2[12][SYMM_OP_COUNT];
+    symm_divide_fn divide[12];
     symm_copy_fn copy, copy_nt;
     symm_copy_fn copy_vectors; /* what copy does where libc's memcpy crawls; for measuring */
 } symm_reduce_table;

@@ -98,10 +98,15 @@ INLINE void T_(_single)(int op, int n, int shift, char *dst, const char *const *
         R_(_store_part)(dst + at, x, bytes);
 }
 
+/* log2 of a number of ranks where that is whole, else -1. */
+INLINE int T_(_shift)(int n) {
+    return (n & (n - 1)) == 0 ? __builtin_ctz((unsigned)n) : -1;
+}
+
 /* Bytes [at, end) of every buffer. */
 INLINE void T_(_span)(int op, int n, char *dst, char *twin, const char *const *src, size_t at,
                       size_t end, const uint64_t *scalars, int stream) {
-    const int shift = (n & (n - 1)) == 0 ? __builtin_ctz((unsigned)n) : -1;
+    const int shift = T_(_shift)(n);
     for (; end - at >= 4 * sizeof(RAW); at += 4 * sizeof(RAW))
         T_(_group)(op, n, shift, dst, twin, src, at, scalars, stream);
     for (size_t bytes; at < end; at += bytes) {
@@ -189,6 +194,22 @@ ENTRY(premul, SYMM_OP_PREMUL)
 #endif
 #if AVERAGE
 ENTRY(avg, SYMM_OP_AVG)
+static void E_(_divide)(void *p, size_t count, int n) {
+    const float_mode environment = FLOATS ? float_enter() : 0;
+    const size_t end = count * BYTES;
+    for (size_t at = 0, bytes; at < end; at += bytes) {
+        bytes = end - at < sizeof(RAW) ? end - at : sizeof(RAW);
+        char *here = (char *)p + at;
+        const int whole = bytes == sizeof(RAW);
+        RAW x = whole ? R_(_load)(here) : R_(_load_part)(here, bytes);
+        x = T_(_encode)(T_(_last)(SYMM_OP_AVG, T_(_decode)(x), n, T_(_shift)(n)));
+        if (whole)
+            R_(_store)(here, x);
+        else
+            R_(_store_part)(here, x, bytes);
+    }
+    if (FLOATS) float_leave(environment);
+}
 #endif
 
 #undef ENTRY

@@ -103,6 +103,13 @@ symmResult_t symmSetProgress(void (*fn)(void *arg), void *arg) {
     return symmSuccess;
 }
 
+void symm_progress_swap(symm_progress *with) {
+    const symm_progress was = {progress, progress_arg};
+    progress = with->fn;
+    progress_arg = with->arg;
+    *with = was;
+}
+
 void symm_give_core(const symm_args *a, uint32_t *vain) {
     if (progress) progress(progress_arg);
     const int crowded = (a->flags & SYMM_ARG_CROWDED) != 0;

@@ -7,6 +7,7 @@
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
+#include "host/comm/outer.h"
 #include "host/window/multicast.h"
 #include "host/window/window.h"
 #include "coll.h"
@@ -31,7 +32,7 @@ static symmResult_t check_counts(const symm_coll *k, int nranks) {
 }
 
 /* In place the smaller buffer is this rank's part of the larger one. */
-static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64_t in,
+static symmResult_t check_overlap(const symm_coll *k, int me, int nranks, uint64_t in,
                                   uint64_t out) {
     static const char *const part[] = {"", " + rank*sendcount", "", "", " + displs[rank]", ""};
     static const char *const whole[] = {"", "", " + rank*recvcount",
@@ -43,10 +44,10 @@ static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64
                         : row->in > row->out ? 2
                                              : 0,
               side = smaller + (e ? 3 : 0);
-    const uint64_t rank = (unsigned)c->rank;
+    const uint64_t rank = (unsigned)me;
     uintptr_t place = d, from = s;
-    if (smaller == 1) place += e ? e[c->nranks + c->rank].at : rank * in;
-    if (smaller == 2) from += e ? e[c->rank].at : rank * out;
+    if (smaller == 1) place += e ? e[nranks + me].at : rank * in;
+    if (smaller == 2) from += e ? e[me].at : rank * out;
     if (in == 0 || out == 0 || s + in <= d || d + out <= s) return symmSuccess;
     if (symm_colls[k->coll].apart)
         return SYMM_ERR(symmInvalidArgument,
@@ -70,7 +71,7 @@ symmResult_t symm_coll_check_buffer(const char *name, const void *p, uint64_t by
     return symmSuccess;
 }
 
-static symmResult_t check_op(const symm_comm *c, const symm_coll *k, const symm_redop **user) {
+symmResult_t symm_coll_check_op(const symm_comm *c, const symm_coll *k, const symm_redop **user) {
     *user = NULL;
     if ((unsigned)k->op < symmNumOps) return symmSuccess;
     const symm_redop *o = k->user ? k->user : symm_redop_find(c, k->op);
@@ -83,6 +84,24 @@ static symmResult_t check_op(const symm_comm *c, const symm_coll *k, const symm_
         return SYMM_ERR(symmInvalidArgument, "datatype=%u: op=%d was made for datatype %u", k->type,
                         (int)k->op, o->type);
     *user = o;
+    return symmSuccess;
+}
+
+symmResult_t symm_coll_check(const symm_coll *k, int rank, int nranks, int fused, uint64_t *in,
+                             uint64_t *out) {
+    SYMM_TRY(check_counts(k, nranks));
+    const symm_coll_row *row = &symm_colls[k->coll];
+    const int is_root = k->root == rank;
+    const symm_extent *e = k->extents;
+    const uint64_t one = k->count * symm_type_size(k->type);
+    *in = e ? symm_counts_end(e, nranks) : one * symm_coll_in(row, nranks, is_root);
+    *out = e ? symm_counts_end(e + nranks, nranks) : one * symm_coll_out(row, nranks, is_root);
+    SYMM_TRY(symm_coll_check_buffer("sendbuff", k->src, *in));
+    SYMM_TRY(symm_coll_check_buffer("recvbuff", k->dst, *out));
+    if (!fused) SYMM_TRY(check_overlap(k, rank, nranks, *in, *out));
+    if ((row->flags & SYMM_COLL_ROOT) && (unsigned)k->root >= (unsigned)nranks)
+        return SYMM_ERR(symmInvalidArgument, "%s: root=%d: must be 0 to %d", row->call, k->root,
+                        nranks - 1);
     return symmSuccess;
 }
 
@@ -193,24 +212,13 @@ static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user
 
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l) {
     const symm_redop *user;
-    SYMM_TRY(check_counts(k, c->nranks));
     const uint32_t esize = (uint32_t)symm_type_size(k->type);
     const symm_coll_row *row = &symm_colls[k->coll];
-    const int is_root = k->root == c->rank;
     const symm_extent *e = k->extents;
     const int fused = symm_fused_is(k);
-    const uint64_t one = k->count * esize,
-                   in = e ? symm_counts_end(e, c->nranks)
-                          : one * symm_coll_in(row, c->nranks, is_root),
-                   out = e ? symm_counts_end(e + c->nranks, c->nranks)
-                           : one * symm_coll_out(row, c->nranks, is_root);
-    SYMM_TRY(symm_coll_check_buffer("sendbuff", k->src, in));
-    SYMM_TRY(symm_coll_check_buffer("recvbuff", k->dst, out));
-    if (!fused) SYMM_TRY(check_overlap(c, k, in, out));
-    SYMM_TRY(check_op(c, k, &user));
-    if ((row->flags & SYMM_COLL_ROOT) && (unsigned)k->root >= (unsigned)c->nranks)
-        return SYMM_ERR(symmInvalidArgument, "%s: root=%d: must be 0 to %d", row->call, k->root,
-                        c->nranks - 1);
+    uint64_t in, out;
+    SYMM_TRY(symm_coll_check(k, c->rank, c->nranks, fused, &in, &out));
+    SYMM_TRY(symm_coll_check_op(c, k, &user));
     const uint32_t op = user ? SYMM_OP_PREMUL : (uint32_t)k->op;
     const symm_call call = {.coll = k->coll,
                             .count = e ? 0 : k->count,
@@ -332,8 +340,19 @@ static symmResult_t call_job(call_args *a) {
     return r;
 }
 
+/* Of a communicator over several domains. */
+static symmResult_t call_outer(const symm_coll *k, const symm_counts *counts, symmComm_t comm,
+                               symmStream_t stream) {
+    symm_outer *o = symm_outer_get(comm);
+    if (!o) return symm_comm_bad_handle(comm);
+    const symmResult_t r = o->call(o, k, counts, stream);
+    symm_outer_put(comm);
+    return r;
+}
+
 symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t stream) {
     call_args a = {*k, comm, stream};
+    if (__builtin_expect(symm_outer_is(comm), 0)) return call_outer(k, NULL, comm, stream);
     if (__builtin_expect(symm_group_open(), 0)) return symm_grouped_call(k, NULL, comm, stream);
     return call_job(&a);
 }
@@ -344,6 +363,7 @@ symmResult_t symm_coll_call_uneven(const symm_coll *k, const symm_counts *counts
     symm_coll own = *k;
     symm_comm *c;
     const symm_launch *l;
+    if (__builtin_expect(symm_outer_is(comm), 0)) return call_outer(k, counts, comm, stream);
     if (__builtin_expect(symm_group_open(), 0)) return symm_grouped_call(k, counts, comm, stream);
     SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     own.extents = extents;

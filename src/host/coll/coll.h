@@ -6,7 +6,7 @@
 #include "host/comm/types.h"
 #include "plan.h"
 
-typedef struct { /* what the user asked for */
+typedef struct symm_coll { /* what the user asked for */
     symmColl_t coll;
     int32_t root; /* a rank; 0 where the collective has none, or what fused.h says */
     const void *src;
@@ -85,6 +85,13 @@ typedef struct symm_memo {
     symm_launch l;
 } symm_memo;
 
+/* Checks the arguments of a rank of so many, all but the reduction. fused: it stands for calls of a
+ * group (fused.h). *in, *out: bytes of its buffers. */
+symmResult_t symm_coll_check(const symm_coll *k, int rank, int nranks, int fused, uint64_t *in,
+                             uint64_t *out);
+/* *user: what the reduction is, if a user made it; else NULL. symmInvalidArgument: it is none. */
+symmResult_t symm_coll_check_op(const symm_comm *c, const symm_coll *k,
+                                const struct symm_redop **user);
 /* Checks arguments, finds windows, plans. Changes nothing except that windows lose memory that has
  * ended. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);

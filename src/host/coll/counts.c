@@ -42,13 +42,13 @@ static symmResult_t read_side(const symm_coll *k, const symm_side *s, int n, uin
 /* Two parts of recvbuff overlap. */
 static symmResult_t check_apart(const symm_coll *k, const symm_side *s, int n,
                                 const symm_extent *part) {
-    unsigned char by_place[SYMM_MAX_RANKS]; /* those of some bytes, sorted */
+    uint16_t by_place[SYMM_COUNTS_RANKS]; /* those of some bytes, sorted */
     int some = 0;
     for (int p = 0; p < n; p++) {
         int i = some;
         if (!part[p].bytes) continue;
         for (; i > 0 && part[by_place[i - 1]].at > part[p].at; i--) by_place[i] = by_place[i - 1];
-        by_place[i] = (unsigned char)p;
+        by_place[i] = (uint16_t)p;
         some++;
     }
     for (int i = 1; i < some; i++) {
@@ -81,7 +81,7 @@ symmResult_t symm_counts_read(const symm_coll *k, const symm_counts *u, int rank
                               symm_extent *out) {
     const symm_coll_row *row = &symm_colls[k->coll];
     const uint64_t esize = symm_type_size(k->type);
-    SYMM_ASSERT(rank >= 0 && rank < nranks && nranks <= SYMM_MAX_RANKS);
+    SYMM_ASSERT(rank >= 0 && rank < nranks && nranks <= SYMM_COUNTS_RANKS);
     symm_extent *to = out, *from = out + nranks;
     uint64_t bytes;
     if (!esize)

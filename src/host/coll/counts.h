@@ -15,6 +15,7 @@ typedef struct symm_counts {
 } symm_counts;
 
 enum { SYMM_EXTENTS = 2 * SYMM_MAX_RANKS };
+enum { SYMM_COUNTS_RANKS = 4096 }; /* of a call with a count per rank, over all domains */
 static inline size_t symm_extents_bytes(int nranks) {
     return 2u * (unsigned)nranks * sizeof(symm_extent);
 }

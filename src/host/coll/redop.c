@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
+#include "host/comm/outer.h"
 #include "host/gpu/gpu.h"
 #include "host/window/window.h"
 
@@ -77,7 +78,7 @@ static symmResult_t create(symm_comm *c, symmRedOp_t *op, void *scalar, symmData
 symmResult_t symmRedOpCreatePreMulSum(symmRedOp_t *op, void *scalar, symmDataType_t datatype,
                                       symmScalarResidence_t residence, symmComm_t comm) {
     symm_comm *c;
-    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    SYMM_TRY(symm_comm_enter(symm_outer_inner(comm), 0, &c));
     symmResult_t r = create(c, op, scalar, datatype, residence);
     symm_comm_leave(c);
     return r;
@@ -85,7 +86,7 @@ symmResult_t symmRedOpCreatePreMulSum(symmRedOp_t *op, void *scalar, symmDataTyp
 
 symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm) {
     symm_comm *c;
-    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    SYMM_TRY(symm_comm_enter(symm_outer_inner(comm), 0, &c));
     symmResult_t r = symmSuccess;
     symm_redop *o = (symm_redop *)symm_redop_find(c, op);
     if (!o)

@@ -14,9 +14,37 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "driver.h"
+#include "outer.h"
 #include "machine/thread.h"
 
+/* A call that serves one domain. */
+static symmResult_t several_domains(symm_outer *o, symmComm_t handle) {
+    const symmResult_t r =
+        SYMM_ERR(symmNotSupported,
+                 "communicator %s is over %d domains, and this call serves one: symmCommDomain "
+                 "gives the communicator of this rank's",
+                 o->name, o->domains);
+    symm_outer_put(handle);
+    return r;
+}
+
+symmResult_t symm_outer_place(const symm_outer *o, int *rank) {
+    if (*rank < 0 || *rank >= o->nranks)
+        return SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", *rank,
+                        o->nranks - 1);
+    if (o->domain_of[*rank] != o->domain)
+        return SYMM_ERR(symmNotSupported,
+                        "rank=%d is in domain %d, this rank in domain %d: memory of another domain "
+                        "has no address here",
+                        *rank, o->domain_of[*rank], o->domain);
+    *rank = o->place_of[*rank];
+    SYMM_ASSERT(*rank >= 0);
+    return symmSuccess;
+}
+
 symmResult_t symm_comm_bad_handle(symmComm_t handle) {
+    symm_outer *o = symm_outer_get(handle);
+    if (o) return several_domains(o, handle);
     return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)handle);
 }
 

@@ -9,6 +9,7 @@
 #include "host/coll/redop.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
+#include "host/comm/outer.h"
 #include "host/comm/watch.h"
 #include "host/gpu/gpu.h"
 #include "host/heap/heap_int.h"
@@ -17,6 +18,7 @@
 #include "host/window/window.h"
 #include "machine/thread.h"
 #include "dev_comm.h"
+#include "across_end.h"
 
 /* Tells the peers that the end of our connection is no death. A peer that reads it sees all that
  * this rank wrote. Pairs with symm_comm_said_left, and on GPUs with left_for_good in dev.cuh. */
@@ -69,6 +71,7 @@ static symmResult_t end(symm_comm *c) {
 symmResult_t symmCommFinalize(symmComm_t comm) {
     symm_comm *c;
     SYMM_TRY(symm_group_refuse_beside(comm, "symmCommFinalize"));
+    if (symm_outer_is(comm)) return symm_across_finalize(comm);
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     int runs;
     symmResult_t r = symm_launch_drain(c, &runs);
@@ -80,12 +83,14 @@ symmResult_t symmCommFinalize(symmComm_t comm) {
 symmResult_t symmCommDestroy(symmComm_t comm) {
     symm_comm *c;
     SYMM_TRY(symm_group_refuse_beside(comm, "symmCommDestroy"));
+    if (symm_outer_is(comm)) return symm_across_destroy(comm, 0);
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     return end(c);
 }
 
 symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
     symm_comm *c;
+    if (symm_outer_is(comm)) return symm_across_revoke(comm, flags);
     SYMM_TRY(symm_comm_visit_made(comm, &c));
     symmResult_t r = symmSuccess;
     if (flags)
@@ -121,6 +126,7 @@ static int take_turn(symm_comm *c) {
 
 symmResult_t symmCommAbort(symmComm_t comm) {
     symm_comm *c;
+    if (symm_outer_is(comm)) return symm_across_destroy(comm, 1);
     SYMM_TRY(symm_comm_visit(comm, &c));
     atomic_store(&c->entry.aborting, 1); /* holds for the end in any thread */
     if (atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING) {

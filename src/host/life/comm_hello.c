@@ -176,20 +176,21 @@ static symmResult_t judge(const hello *all, int nranks) {
     return symmSuccess;
 }
 
-/* Whether all ranks together have fewer cores than ranks. A rank with at least nranks cores has
- * enough for all; else the lists are complete. */
-static int lack_cores(const hello *all, int nranks) {
+/* Whether all ranks together, and those beside them, have fewer cores than they are. A rank with as
+ * many has enough for all; else the lists are complete, up to SYMM_MAX_RANKS cores of a rank. */
+static int lack_cores(const hello *all, int nranks, int beside) {
+    const int users = nranks + beside;
     uint8_t seen[(UINT16_MAX + 1) / 8] = {0};
     int cores = 0;
     for (int r = 0; r < nranks; r++) {
-        if (all[r].cores >= nranks) return 0;
-        for (int i = 0; i < all[r].cores; i++) {
+        if (all[r].cores >= users) return 0;
+        for (int i = 0; i < all[r].cores && i < SYMM_MAX_RANKS; i++) {
             const unsigned cpu = all[r].cpus[i];
             cores += !(seen[cpu / 8] >> cpu % 8 & 1);
             seen[cpu / 8] |= (uint8_t)(1u << cpu % 8);
         }
     }
-    return cores < nranks;
+    return cores < users;
 }
 
 static int same_gpu(const hello *a, const hello *b) {
@@ -275,7 +276,7 @@ static void learn(symm_comm *c, const hello *all) {
     if (!c->params.win_stride) c->stride = (c->stride + (8ull << 30) - 1) >> 32 << 32;
     c->stride = (c->stride + c->caps.granularity - 1) / c->caps.granularity * c->caps.granularity;
     c->room = c->stride;
-    c->oversubscribed = !c->cuda && lack_cores(all, c->nranks);
+    c->oversubscribed = !c->cuda && lack_cores(all, c->nranks, c->exchange.boot->beside);
     if (c->cuda) learn_gpus(c, all);
 }
 

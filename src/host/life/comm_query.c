@@ -2,13 +2,16 @@
 #include <stdio.h>
 
 #include "host/comm/comm.h"
+#include "host/comm/outer.h"
 #include "host/heap/heap_int.h"
 #include "host/window/multicast.h"
 #include "host/window/space.h"
+#include "across_end.h"
 
 symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     symm_comm *c;
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
+    if (symm_outer_is(comm)) return symm_across_async(comm, asyncError);
     SYMM_TRY(symm_comm_visit(comm, &c));
     /* Read before the error, which is stored before `behind` is cleared. Pairs with the release in
      * comm_child.c: a thread that sees it done may use the parent too. */
@@ -29,6 +32,12 @@ static symmResult_t get_int(symmComm_t comm, int what, int *out) {
     static const char *const names[] = {"count", "rank", "device"};
     symm_comm *c;
     if (!out) return SYMM_ERR(symmInvalidArgument, "%s is NULL", names[what]);
+    if (symm_outer_is(comm)) {
+        symmCommInfo_t i = {.size = sizeof i};
+        SYMM_TRY(symm_across_info(comm, &i));
+        *out = what == COUNT ? i.nranks : what == RANK ? i.rank : i.device;
+        return symmSuccess;
+    }
     SYMM_TRY(symm_comm_visit_made(comm, &c));
     *out = what == COUNT ? c->nranks : what == RANK ? c->rank : c->caps.device;
     symm_comm_unvisit(c);
@@ -49,6 +58,7 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
     symm_comm *c;
     if (!info || info->size < sizeof *info)
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
+    if (symm_outer_is(comm)) return symm_across_info(comm, info);
     SYMM_TRY(symm_comm_visit_made(comm, &c));
     symmCommInfo_t i = {.size = info->size,
                         .rank = c->rank,

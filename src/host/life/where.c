@@ -65,8 +65,8 @@ symmResult_t symm_where_fill(symm_where *w) {
 static symmResult_t other_host(int r, const symm_where *theirs, const symm_where *root) {
     return SYMM_ERR(
         symmNotSupported,
-        "rank %d runs on host %.63s and rank 0 on %s%.63s, which share no memory: make one "
-        "communicator for each host (MPI_Comm_split_type with MPI_COMM_TYPE_SHARED)",
+        "rank %d runs on host %.63s and rank 0 on %s%.63s, which share no memory: symmCommInitMPI "
+        "makes a communicator over several hosts; else make one for each",
         r, theirs->name, strcmp(theirs->name, root->name) ? "" : "another one of the name ",
         root->name);
 }

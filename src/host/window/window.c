@@ -12,6 +12,7 @@
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
+#include "host/comm/outer.h"
 #include "host/gpu/setup.h"
 #include "exchange.h"
 #include "multicast.h"
@@ -368,13 +369,19 @@ static symmResult_t register_job(void *p) {
 symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWindow_t *win,
                                 int flags) {
     register_args a = {comm, buff, size, win, flags};
+    symm_outer *o = symm_outer_get(comm);
+    if (o) {
+        const symmResult_t r = o->register_window(o, buff, size, win, flags);
+        symm_outer_put(comm);
+        return r;
+    }
     return symm_group_run(comm, SYMM_JOB_BLOCKS, register_job, &a, sizeof a);
 }
 
 symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
     symm_comm *c;
     SYMM_TRY(symm_group_refuse_beside(comm, "symmWindowDeregister"));
-    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    SYMM_TRY(symm_comm_enter(symm_outer_inner(comm), 0, &c));
     symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win);
     symmResult_t r = symmSuccess;
     if (!w)
@@ -437,6 +444,7 @@ symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info) {
 static symmResult_t peer_ptr(const symm_win *w, size_t offset, int rank, void **ptr) {
     const symm_comm *c = w->comm;
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
+    if (w->outer) SYMM_TRY(symm_outer_place(w->outer, &rank));
     if (rank < 0 || rank >= c->nranks)
         return SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank,
                         c->nranks - 1);

@@ -249,7 +249,11 @@ symmResult_t symmWindowGrow(symmWindow_t win, size_t size) {
     grow_args a = {win, size};
     symm_win *w = symm_handle_get(SYMM_KIND_WINDOW, win);
     if (!w) return SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win);
-    symmResult_t r = symm_group_run(w->comm->handle, SYMM_JOB_BLOCKS, grow_job, &a, sizeof a);
+    symmResult_t r =
+        w->outer
+            ? SYMM_ERR(symmNotSupported,
+                       "win=%p is over several domains: such a window does not grow", (void *)win)
+            : symm_group_run(w->comm->handle, SYMM_JOB_BLOCKS, grow_job, &a, sizeof a);
     symm_handle_put(SYMM_KIND_WINDOW, win);
     return r;
 }

@@ -28,6 +28,7 @@ struct symm_boot { /* first member of every kind's own struct */
     const symm_boot_ops *ops;
     int rank, nranks;
     symmMeet_t meet; /* what its ranks settle first; settle NULL: nothing */
+    int beside;      /* ranks on the same cores that are none of its own */
 };
 
 /* TCP. id_create opens this process's listener and writes a 128-byte id (magic, version, address,

@@ -1,4 +1,4 @@
-/* boot_mpi.c - bootstrap over an MPI communicator, and symmCommInitMPI. Part of libsymm-mpi. Only
+/* boot_mpi.c - bootstrap over an MPI communicator. Part of libsymm-mpi. Only
  * the thread inside the call enters MPI, and only by calls that do not wait for a peer, because a
  * blocking call could not be given up at the deadline. `attach_lock` guards the making of a link
  * and whose turn it is. It is never held during an MPI wait.
@@ -559,15 +559,13 @@ static symmResult_t config_timeout(const symmConfig_t *config, int64_t *ms) {
     return symmSuccess;
 }
 
-symmResult_t symmCommInitMPI(symmComm_t *comm, MPI_Comm mpicomm, const symmConfig_t *config) {
+symmResult_t symm_mpi_meet(const void *mpicomm, const symmConfig_t *config, symm_wait *w,
+                           symm_boot **out) {
     symm_params params;
-    symm_boot *boot;
-    if (!comm) return SYMM_ERR(symmInvalidArgument, "symmCommInitMPI: comm is NULL");
     SYMM_TRY(symm_param_load(&params));
     int64_t ms = params.setup_timeout_ms;
     SYMM_TRY(config_timeout(config, &ms));
-    symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000,
-                   .stage = "creating a communicator over MPI"};
-    SYMM_TRY(symm_boot_mpi_open(&mpicomm, &w, &boot));
-    return symm_comm_create(boot, config, comm);
+    *w = (symm_wait){.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000,
+                     .stage = "creating a communicator over MPI"};
+    return symm_boot_mpi_open(mpicomm, w, out);
 }

@@ -1,5 +1,4 @@
-/* boot_mpi.h - the MPI bootstrap alone, for tests; users call symmCommInitMPI. Part of libsymm-mpi.
- * */
+/* boot_mpi.h - the MPI bootstrap alone; users call symmCommInitMPI. Part of libsymm-mpi. */
 #ifndef SYMM_BOOT_MPI_H_
 #define SYMM_BOOT_MPI_H_
 
@@ -9,5 +8,8 @@
  * when all its ranks have come, or symmTimeout naming those that have not. [collective over the MPI
  * communicator] */
 symmResult_t symm_boot_mpi_open(const void *mpicomm, const symm_wait *w, symm_boot **out);
+/* The same by the deadline of config, or of SYMM_SETUP_TIMEOUT. *w: the wait with that deadline. */
+symmResult_t symm_mpi_meet(const void *mpicomm, const symmConfig_t *config, symm_wait *w,
+                           symm_boot **out);
 
 #endif

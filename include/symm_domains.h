@@ -1,0 +1,59 @@
+/* symm_domains.h - communicators over several domains. A domain is the ranks that can map each
+ * other's memory: those of one host. symmCommInitMPI makes such a communicator where the ranks of
+ * mpicomm are on several hosts, on the host backend. Inside a domain it runs the kernels of an
+ * ordinary communicator; between domains the mover carries messages (MPI).
+ *
+ * It serves, outside of groups:
+ * - collectives on the NULL stream, and reductions of symmRedOpCreatePreMulSum;
+ * - symmWindowRegister and symmWindowDeregister. Each domain has a window of its own:
+ *   symmWindowPeerPtr is symmNotSupported for ranks of other domains, and symmWindowQuery tells of
+ *   this domain;
+ * - what asks for or ends a communicator: symmCommCount, symmCommUserRank, symmCommDevice,
+ *   symmCommQuery, symmCommGetAsyncError, symmCommFinalize, symmCommDestroy, symmCommRevoke,
+ *   symmCommAbort.
+ * All other calls are symmNotSupported: they serve one domain, whose communicator symmCommDomain
+ * gives. Buffers in windows of either are found by the collectives of both.
+ *
+ * MPI carries the messages, and is entered by the thread inside a call alone:
+ * - Below MPI_THREAD_SERIALIZED that must be the thread that initialised MPI. With
+ *   MPI_THREAD_SERIALIZED the program sees to it that no two threads are in MPI or in calls of such
+ *   communicators at once.
+ * - MPI must not be finalised before the communicator is destroyed.
+ * - Other domains hear of symmCommRevoke and symmCommAbort at once if the calling thread may enter
+ *   MPI and no other one is in a call; else from that call, or the next one here.
+ * - After an error MPI may still write into buffers of the call that failed, until it is finalised.
+ * In texts of errors that come from inside a domain, ranks are places. */
+#ifndef SYMM_DOMAINS_H_
+#define SYMM_DOMAINS_H_
+
+#include "symm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    size_t size;
+    int domains, domain; /* how many; this rank's. They are numbered by their lowest ranks */
+    int ranks, place;    /* ranks of this rank's domain; this rank's number among them */
+    char mover[16];      /* what carries messages between domains; empty with one domain */
+} symmDomainInfo_t;
+
+/* What is known of a communicator's domains; of any communicator.
+ * Requires: info->size is sizeof(symmDomainInfo_t).
+ * Order: local, any thread. */
+SYMM_API symmResult_t symmDomainQuery(symmComm_t comm, symmDomainInfo_t *info);
+/* *domain: of that rank; *place: its number among the ranks of its domain. Either may be NULL.
+ * Order: local, any thread. */
+SYMM_API symmResult_t symmDomainOf(symmComm_t comm, int rank, int *domain, int *place);
+/* *inside: the communicator of this rank's domain, whose ranks are the places; comm itself where
+ * there is one domain. It belongs to comm and ends with it.
+ * Requires: it is neither destroyed nor aborted by itself. Its collectives come in the same order
+ * with those of comm on all ranks of the domain.
+ * Order: local, any thread. */
+SYMM_API symmResult_t symmCommDomain(symmComm_t comm, symmComm_t *inside);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

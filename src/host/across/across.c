@@ -1,0 +1,201 @@
+/* across.c - the record of a communicator over several domains: making and freeing it, who is
+ * inside, and why it is over. The thread inside; what is said to be so: any. Locks: turn, held by
+ * the thread that is inside; reason, for the text. */
+#include "across.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/stats.h"
+#include "host/comm/comm.h"
+
+static void free_scratch(symm_across *s) {
+    free(s->parts);
+    free(s->counts);
+    free(s->from);
+    free(s->others);
+    free(s->stage);
+}
+
+/* What calls need, whatever they are: they must not fail for want of it on one rank alone. */
+static symmResult_t make_scratch(symm_across *s) {
+    const size_t n = (size_t)s->map.nranks;
+    s->parts = SYMM_FAIL_ALLOC(across_parts, malloc(2 * n * sizeof *s->parts));
+    s->counts = malloc(2 * (size_t)s->map.size * sizeof *s->counts);
+    s->from = malloc((size_t)s->map.ndomains * sizeof *s->from);
+    s->others = malloc((size_t)s->map.ndomains * sizeof *s->others);
+    if (s->parts && s->counts && s->from && s->others) return symmSuccess;
+    return SYMM_ERR(symmOutOfMemory, "no memory for a communicator over %d domains",
+                    s->map.ndomains);
+}
+
+static void take_name(symm_across *s, const symm_comm *inner) {
+    SYMM_ASSERT(inner->nranks == s->map.size && inner->rank == s->map.place);
+    snprintf(s->outer.name, sizeof s->outer.name, "%s", inner->name);
+    s->timeout_ms = inner->params.timeout_ms;
+    s->deterministic = (int)inner->params.deterministic;
+    s->crowded = inner->oversubscribed;
+}
+
+symmResult_t symm_across_make(symm_domains *map, symmComm_t inner, symm_net *net,
+                              symm_across **out) {
+    symm_comm *c;
+    pthread_mutexattr_t attr;
+    symm_across *s = SYMM_FAIL_ALLOC(across_alloc, calloc(1, sizeof *s));
+    if (!s) return SYMM_ERR(symmOutOfMemory, "no memory for a communicator");
+    s->map = *map;
+    symmResult_t r = make_scratch(s);
+    if (!r) r = symm_comm_visit(inner, &c);
+    if (r) {
+        free_scratch(s);
+        free(s);
+        return r;
+    }
+    take_name(s, c);
+    symm_comm_unvisit(c);
+    s->outer.inner = inner;
+    s->outer.nranks = map->nranks;
+    s->outer.domains = map->ndomains;
+    s->outer.domain = map->domain;
+    s->outer.domain_of = map->domain_of;
+    s->outer.place_of = map->place_of;
+    s->net = net;
+    s->mover = net->ops->name;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&s->turn, &attr);
+    pthread_mutexattr_destroy(&attr);
+    pthread_mutex_init(&s->reason, NULL);
+    *map = (symm_domains){.nranks = 0};
+    *out = s;
+    return symmSuccess;
+}
+
+void symm_across_close_net(symm_across *s) {
+    if (!s->net) return;
+    s->net->ops->close(s->net, s->stage);
+    s->net = NULL;
+    s->stage = NULL;
+    s->staged = 0;
+}
+
+void symm_across_free(void *across) {
+    symm_across *s = across;
+    SYMM_ASSERT(s->outer.inner);
+    symm_across_close_net(s);
+    symm_domains_free(&s->map);
+    free_scratch(s);
+    pthread_mutex_destroy(&s->turn);
+    pthread_mutex_destroy(&s->reason);
+    free(s);
+}
+
+symmResult_t symm_across_get(symmComm_t comm, symm_across **out) {
+    *out = (symm_across *)symm_outer_get(comm);
+    return *out ? symmSuccess : symm_comm_bad_handle(comm);
+}
+
+symmResult_t symm_across_enter(symm_across *s) {
+    const int e = pthread_mutex_lock(&s->turn);
+    SYMM_CHECK(symm_domains_check(&s->map));
+    if (!e && s->net) return symmSuccess;
+    if (!e) { /* another thread has ended it meanwhile */
+        pthread_mutex_unlock(&s->turn);
+        return symm_comm_bad_handle(s->handle);
+    }
+    SYMM_ASSERT(e == EDEADLK);
+    return SYMM_ERR(symmInvalidUsage,
+                    "communicator %s: a call inside another call of this same thread would wait "
+                    "for itself",
+                    s->outer.name);
+}
+
+void symm_across_leave(symm_across *s) {
+    SYMM_CHECK(symm_domains_check(&s->map));
+    pthread_mutex_unlock(&s->turn);
+}
+
+/* The first reason stays. 1: this is the first. */
+static int store_reason(symm_across *s, symmResult_t code, const char *text) {
+    pthread_mutex_lock(&s->reason);
+    const int first = !atomic_load_explicit(&s->code, memory_order_relaxed);
+    if (first) {
+        snprintf(s->text, sizeof s->text, "%s", text);
+        /* release: pairs with the acquire in symm_across_known */
+        atomic_store_explicit(&s->code, (int)code, memory_order_release);
+    }
+    pthread_mutex_unlock(&s->reason);
+    return first;
+}
+
+symmResult_t symm_across_known(symm_across *s) {
+    const int code = atomic_load_explicit(&s->code, memory_order_acquire);
+    if (code) symm_status_adopt(s->text);
+    return (symmResult_t)code;
+}
+
+symmResult_t symm_across_revoke_inner(const symm_across *s, const char *what) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit_made(s->outer.inner, &c));
+    symm_comm_abort_everywhere(c, what);
+    symm_comm_unvisit(c);
+    return symmSuccess;
+}
+
+symmResult_t symm_across_fail(symm_across *s, symmResult_t r) {
+    char text[SYMM_ERR_TEXT];
+    SYMM_ASSERT(r != symmSuccess && s->net);
+    snprintf(text, sizeof text, "%s", symm_status_text());
+    if (store_reason(s, r, text)) {
+        symm_net_word word = {.code = (int32_t)r, .domain = s->map.domain};
+        snprintf(word.text, sizeof word.text, "%s", text);
+        s->net->ops->cancel(s->net);
+        s->net->ops->tell(s->net, &word);
+        (void)symm_across_revoke_inner(s, "symmCommRevoke");
+    }
+    symm_status_adopt(text);
+    return r;
+}
+
+/* What the inner one says numbers ranks by their places. */
+static symmResult_t look_inside(const symm_across *s) {
+    char why[SYMM_ERR_TEXT];
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit_made(s->outer.inner, &c));
+    const symmResult_t r = symm_comm_told(c);
+    symm_comm_unvisit(c);
+    if (!r) return symmSuccess;
+    snprintf(why, sizeof why, "%s", symm_status_text());
+    return SYMM_ERR(r, "communicator %s: in domain %d, whose ranks are places here: %.380s",
+                    s->outer.name, s->map.domain, why);
+}
+
+symmResult_t symm_across_look(symm_across *s) {
+    symm_net_word word;
+    SYMM_TRY(symm_across_known(s));
+    if (s->net->ops->told(s->net, &word))
+        return SYMM_ERR((symmResult_t)word.code,
+                        "communicator %s: a rank of domain %d says: %.400s", s->outer.name,
+                        word.domain, word.text);
+    return look_inside(s);
+}
+
+symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out) {
+    if (bytes > s->staged) {
+        void *more = NULL;
+        const size_t room = (bytes + 4095) / 4096 * 4096;
+        if (SYMM_FAIL_HERE(across_stage) || posix_memalign(&more, 4096, room))
+            return SYMM_ERR(symmOutOfMemory, "communicator %s: no memory to stage %zu bytes",
+                            s->outer.name, bytes);
+        free(s->stage);
+        s->stage = more;
+        s->staged = room;
+    }
+    SYMM_ASSERT(bytes <= s->staged && (s->stage || !bytes));
+    *out = s->stage;
+    return symmSuccess;
+}

@@ -1,0 +1,117 @@
+/* across.h - a communicator over several domains: an ordinary communicator of this rank's domain,
+ * the inner one, and a mover to the other domains. One thread at a time is inside (across.c). */
+#ifndef SYMM_ACROSS_H_
+#define SYMM_ACROSS_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "host/coll/coll.h"
+#include "host/coll/counts.h"
+#include "host/comm/outer.h"
+#include "transport/net/net.h"
+#include "domains.h"
+
+/* Bytes of a reduction that are inside, across or on their way in one step (across_reduce.c). */
+enum { SYMM_ACROSS_CHUNK = 1 << 20 };
+
+typedef struct symm_across {
+    symm_outer outer;
+    symmComm_t handle;
+    symm_domains map;
+    symm_net *net;     /* NULL: closed */
+    const char *mover; /* its name */
+    int crowded, deterministic;
+    int64_t timeout_ms;   /* 0: none */
+    pthread_mutex_t turn; /* errorcheck: who is inside */
+    /* Why it is over; the text is written before the code, under `reason`. */
+    pthread_mutex_t reason;
+    _Atomic int code;
+    char text[SYMM_ERR_TEXT];
+    symm_progress users; /* what symmSetProgress had set for the thread inside */
+    /* Of the thread inside. */
+    uint32_t calls;     /* collectives so far, equal on all ranks */
+    symm_extent *parts; /* [2 * nranks] of the call: those for each rank, those from each */
+    size_t *counts;     /* [2 * domain size] of an inner call: counts, displacements */
+    const void **from;  /* [domains] what is joined */
+    char **others;      /* [domains - 1] where what the others send arrives */
+    char *stage;        /* memory that calls stage in */
+    size_t staged;
+} symm_across;
+
+/* A collective that is checked. */
+typedef struct {
+    symm_across *s;
+    const symm_coll *k;
+    size_t esize;
+    uint64_t bytes;          /* of `count` elements */
+    const symm_extent *to;   /* [nranks] parts of the source, for each rank */
+    const symm_extent *from; /* [nranks] parts of the destination, from each */
+    symmRedOp_t op;          /* of inner calls */
+    int joins;               /* SYMM_OP_*, of what crosses */
+    int divides;             /* by the number of ranks at last, or 0 */
+    int scaled;              /* the reduction is a user's: this rank's factor is in `scalar` */
+    uint64_t scalar;
+    uint32_t mark;
+} symm_across_call;
+
+/* ---- across.c -------------------------------------------------------------------------------- */
+
+/* Takes over the map, the mover and the inner communicator, on success alone. The functions of
+ * `outer` are the caller's to set. */
+symmResult_t symm_across_make(symm_domains *map, symmComm_t inner, symm_net *net,
+                              symm_across **out);
+/* Frees the record, with its mover if that is still open. Pre: its handle, if any, is closed, and
+ * the inner communicator has ended. */
+void symm_across_free(void *across);
+/* What a handle is of, pinned until symm_outer_put. Any thread. */
+symmResult_t symm_across_get(symmComm_t comm, symm_across **out);
+/* Lets go of the mover. The thread inside, for good. */
+void symm_across_close_net(symm_across *s);
+/* The inner communicator is over for the other ranks of this domain. Any thread. */
+symmResult_t symm_across_revoke_inner(const symm_across *s, const char *what);
+symmResult_t symm_across_enter(symm_across *s);
+void symm_across_leave(symm_across *s);
+/* symmSuccess, or why it is over, with its text as the thread's last error. Any thread. */
+symmResult_t symm_across_known(symm_across *s);
+/* The same, where the inner one and the mover are asked too. The thread inside. */
+symmResult_t symm_across_look(symm_across *s);
+/* It is over, for the reason in the thread's last error: for this domain and for the others.
+ * Returns r. The thread inside. */
+symmResult_t symm_across_fail(symm_across *s, symmResult_t r);
+/* Memory for so many bytes, good until the next call of this. NULL: there is none. */
+symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out);
+
+/* ---- across_window.c ------------------------------------------------------------------------- */
+
+symmResult_t symm_across_register(symm_outer *o, void *buff, size_t size, symmWindow_t *win,
+                                  int flags);
+
+/* ---- cross.c: messages between domains ------------------------------------------------------- */
+
+/* Begin a message of the call. */
+symmResult_t symm_cross_send(const symm_across_call *a, int rank, const void *from, size_t bytes);
+symmResult_t symm_cross_receive(const symm_across_call *a, int rank, void *to, size_t bytes);
+/* Waits until all that have begun are done. */
+symmResult_t symm_cross_finish(const symm_across_call *a);
+/* dst = the domains' partial results in the order of domains: dst that of the own one, others[] of
+ * the other ones, in their order. count: elements. */
+void symm_cross_join(const symm_across_call *a, void *dst, char *const *others, size_t count);
+
+/* ---- across_call.c, across_reduce.c, across_move.c ------------------------------------------- */
+
+symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_counts *counts,
+                                  symmStream_t stream);
+symmResult_t symm_across_all_reduce(const symm_across_call *a);
+symmResult_t symm_across_reduce(const symm_across_call *a);
+symmResult_t symm_across_reduce_scatter(const symm_across_call *a);
+symmResult_t symm_across_all_gather(const symm_across_call *a);
+symmResult_t symm_across_alltoall(const symm_across_call *a);
+symmResult_t symm_across_broadcast(const symm_across_call *a);
+symmResult_t symm_across_gather(const symm_across_call *a);
+symmResult_t symm_across_scatter(const symm_across_call *a);
+symmResult_t symm_across_barrier(const symm_across_call *a);
+/* The same by contributions, in rank order over all (across_ordered.c). */
+symmResult_t symm_across_ordered(const symm_across_call *a);
+
+#endif

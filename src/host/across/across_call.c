@@ -1,0 +1,183 @@
+/* across_call.c - from a collective call on a communicator over several domains to the function
+ * that makes it of calls inside a domain and messages between domains. Which one follows from the
+ * collective's row: what each buffer holds, whether it reduces, whether it has a root. The thread
+ * inside. */
+#include <string.h>
+
+#include "base/check.h"
+#include "device/host/reduce.h"
+#include "host/coll/redop.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "across.h"
+
+typedef struct {
+    symm_holds in, out; /* SYMM_VARIES is as SYMM_EACH */
+    unsigned flags;     /* SYMM_COLL_* */
+    symmResult_t (*run)(const symm_across_call *a);
+} shape;
+static const shape shapes[] = {
+    {SYMM_NONE, SYMM_NONE, 0, symm_across_barrier},
+    {SYMM_COUNT, SYMM_COUNT, SYMM_COLL_REDUCES, symm_across_all_reduce},
+    {SYMM_EACH, SYMM_COUNT, SYMM_COLL_REDUCES, symm_across_reduce_scatter},
+    {SYMM_COUNT, SYMM_COUNT, SYMM_COLL_REDUCES | SYMM_COLL_ROOT, symm_across_reduce},
+    {SYMM_COUNT, SYMM_EACH, 0, symm_across_all_gather},
+    {SYMM_EACH, SYMM_EACH, 0, symm_across_alltoall},
+    {SYMM_COUNT, SYMM_COUNT, SYMM_COLL_ROOT, symm_across_broadcast},
+    {SYMM_COUNT, SYMM_EACH, SYMM_COLL_ROOT, symm_across_gather},
+    {SYMM_EACH, SYMM_COUNT, SYMM_COLL_ROOT, symm_across_scatter},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static symm_holds even(symm_holds h) {
+    return h == SYMM_VARIES ? SYMM_EACH : h;
+}
+
+static const shape *shape_of(const symm_coll_row *row) {
+    for (int i = 0; i < SHAPES; i++)
+        if (shapes[i].in == even(row->in) && shapes[i].out == even(row->out) &&
+            shapes[i].flags == row->flags)
+            return &shapes[i];
+    return NULL;
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+static symmResult_t check_place(const symm_across *s, const symm_coll_row *row,
+                                const symm_counts *counts, symmStream_t stream) {
+    if (symm_group_open())
+        return symm_group_refuse(SYMM_ERR(
+            symmNotSupported, "%s: a communicator over several domains (%s) is in no group",
+            row->call, s->outer.name));
+    if (stream)
+        return SYMM_ERR(symmNotSupported,
+                        "%s: on a communicator over several domains (%s) stream must be NULL",
+                        row->call, s->outer.name);
+    if (counts && s->map.nranks > SYMM_COUNTS_RANKS)
+        return SYMM_ERR(symmNotSupported,
+                        "%s: there are %d ranks, with counts at most %d are served", row->call,
+                        s->map.nranks, SYMM_COUNTS_RANKS);
+    return symmSuccess;
+}
+
+static void even_parts(const symm_across *s, symm_holds holds, uint64_t bytes, symm_extent *out) {
+    const uint64_t step = holds == SYMM_EACH ? bytes : 0;
+    for (int r = 0; r < s->map.nranks; r++) out[r] = (symm_extent){(unsigned)r * step, bytes};
+}
+
+/* Averages are sums inside and across, which are divided at the end. */
+static symmResult_t settle_op(symm_across_call *a) {
+    const symm_redop *user = NULL;
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(a->s->outer.inner, SYMM_ENTER_ANY, &c));
+    const symmResult_t r = symm_coll_check_op(c, a->k, &user);
+    a->scaled = user != NULL;
+    if (user) a->scalar = user->scalar;
+    if (user && user->ptr) memcpy(&a->scalar, user->ptr, a->esize);
+    symm_comm_leave(c);
+    SYMM_TRY(r);
+    const int average = a->k->op == symmAvg;
+    a->op = average ? symmSum : a->k->op;
+    a->joins = user || average ? SYMM_OP_SUM : (int)a->k->op;
+    a->divides = average ? a->s->map.nranks : 0;
+    SYMM_ASSERT(a->joins >= 0 && a->joins < SYMM_OP_AVG);
+    return symmSuccess;
+}
+
+static symmResult_t check_call(symm_across_call *a, const symm_coll_row *row,
+                               const symm_counts *counts) {
+    const symm_domains *d = &a->s->map;
+    symm_coll k = *a->k;
+    uint64_t in, out;
+    if (counts) {
+        SYMM_TRY(symm_counts_read(&k, counts, d->rank, d->nranks, a->s->parts));
+        k.extents = a->s->parts;
+    }
+    SYMM_TRY(symm_coll_check(&k, d->rank, d->nranks, 0, &in, &out));
+    a->esize = symm_type_size(k.type);
+    a->bytes = k.count * a->esize;
+    if (!counts) even_parts(a->s, row->in, a->bytes, a->s->parts);
+    if (!counts) even_parts(a->s, row->out, a->bytes, a->s->parts + d->nranks);
+    a->to = a->s->parts;
+    a->from = a->s->parts + d->nranks;
+    return row->flags & SYMM_COLL_REDUCES ? settle_op(a) : symmSuccess;
+}
+
+/* ---- call ------------------------------------------------------------------------------------ */
+
+/* Of what all ranks must say alike. Counts that differ show in the sizes of messages. */
+static uint32_t mark_of(const symm_across_call *a, int varies) {
+    const symm_coll *k = a->k;
+    uint64_t h = (varies ? 0 : k->count + 1) * 0x9e3779b97f4a7c15ull;
+    const uint32_t op = a->scaled ? SYMM_OP_PREMUL : (uint32_t)k->op; /* numbers are local */
+    h ^= ((uint64_t)(uint32_t)k->root << 32 | (uint64_t)k->coll << 16 | k->type << 8 | op) *
+         0xc2b2ae3d27d4eb4full;
+    h ^= a->s->calls * 0x165667b19e3779f9ull;
+    h ^= h >> 29;
+    h *= 0xbf58476d1ce4e5b9ull;
+    SYMM_ASSERT(a->s->map.ndomains > 1);
+    return (uint32_t)(h >> (64 - SYMM_MARK_BITS));
+}
+
+/* From inside waits of the calls inside: what crosses goes on meanwhile. An error is found again
+ * when it is waited for. */
+typedef struct {
+    symm_across *s;
+    int failed;
+} pushed;
+static void push(void *arg) {
+    pushed *p = arg;
+    int left, rank;
+    p->failed = p->failed || p->s->net->ops->test(p->s->net, &left, &rank);
+    if (p->s->users.fn) p->s->users.fn(p->s->users.arg);
+}
+
+/* What the rank lacks for itself is no error of the others, and they wait: so it is one for all. */
+static symmResult_t run(symm_across_call *a, const shape *as, int varies) {
+    symm_across *s = a->s;
+    symmResult_t r = symm_across_look(s);
+    a->mark = mark_of(a, varies);
+    s->calls++;
+    const int ordered = s->deterministic && (as->flags & SYMM_COLL_REDUCES);
+    pushed p = {.s = s};
+    symm_progress with = {push, &p};
+    symm_progress_swap(&with);
+    s->users = with;
+    if (!r) r = ordered ? symm_across_ordered(a) : as->run(a);
+    symm_progress_swap(&with);
+    return r ? symm_across_fail(s, r) : symmSuccess;
+}
+
+symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_counts *counts,
+                                  symmStream_t stream) {
+    symm_across *s = (symm_across *)o;
+    const symm_coll_row *row = &symm_colls[k->coll];
+    const shape *as = shape_of(row);
+    symm_across_call a = {.s = s, .k = k};
+    SYMM_ASSERT(as);
+    SYMM_TRY(check_place(s, row, counts, stream));
+    SYMM_TRY(symm_across_enter(s));
+    symmResult_t r = symm_across_known(s);
+    if (!r) r = s->net->ops->enter(s->net);
+    if (!r) r = check_call(&a, row, counts);
+    const int varies = symm_coll_varies(row);
+    SYMM_ASSERT(r || !symm_coll_moves(row) || a.esize > 0);
+    const int nothing = as->in != SYMM_NONE && !varies && !k->count;
+    if (!r && !nothing) r = run(&a, as, varies);
+    symm_across_leave(s);
+    return r;
+}
+
+/* All ranks of a domain have come when its first rank tells the others, and leave when it has heard
+ * from all. */
+symmResult_t symm_across_barrier(const symm_across_call *a) {
+    const symm_domains *d = &a->s->map;
+    SYMM_TRY(symmBarrier(a->s->outer.inner, NULL));
+    for (int e = 0; e < d->ndomains && d->place == 0; e++) {
+        if (e == d->domain) continue;
+        SYMM_TRY(symm_cross_send(a, symm_domain_rank(d, e, 0), NULL, 0));
+        SYMM_TRY(symm_cross_receive(a, symm_domain_rank(d, e, 0), NULL, 0));
+    }
+    SYMM_TRY(symm_cross_finish(a));
+    return symmBarrier(a->s->outer.inner, NULL);
+}

@@ -1,0 +1,145 @@
+/* across_move.c - collectives that only move data, over several domains. What crosses is sent from
+ * where it lies to where it belongs, once for each domain that needs it; the rest is inside. The
+ * thread inside the communicator. */
+#include <string.h>
+
+#include "base/check.h"
+#include "across.h"
+
+static int is_inside(const symm_domains *d, int rank) {
+    return d->domain_of[rank] == d->domain;
+}
+
+/* The parts of the other domains come first, one copy for each domain; then each rank that has one
+ * spreads it. */
+symmResult_t symm_across_all_gather(const symm_across_call *a) {
+    const symm_domains *d = &a->s->map;
+    char *dst = a->k->dst;
+    const char *own = (const char *)a->k->src + a->to[d->rank].at;
+    SYMM_ASSERT(a->to[d->rank].bytes == a->from[d->rank].bytes);
+    for (int q = 0; q < d->nranks; q++)
+        if (!is_inside(d, q) && symm_domain_stand_in(d, q) == d->place)
+            SYMM_TRY(symm_cross_receive(a, q, dst + a->from[q].at, a->from[q].bytes));
+    for (int e = 0; e < d->ndomains; e++)
+        if (e != d->domain)
+            SYMM_TRY(symm_cross_send(a, symm_domain_partner(d, e), own, a->to[d->rank].bytes));
+    SYMM_TRY(symm_cross_finish(a));
+    SYMM_TRY(symmGroupStart());
+    for (int q = 0; q < d->nranks; q++) {
+        char *to = dst + a->from[q].at;
+        if (a->from[q].bytes)
+            symmBroadcast(q == d->rank ? own : to, to, a->from[q].bytes, symmUint8,
+                          symm_domain_stand_in(d, q), a->s->outer.inner, NULL);
+    }
+    return symmGroupEnd(); /* what one of the calls said */
+}
+
+/* Between two ranks each, straight from and to their buffers. In place the source is copied first:
+ * what arrives would lie over what is still to be sent. */
+symmResult_t symm_across_alltoall(const symm_across_call *a) {
+    const symm_domains *d = &a->s->map;
+    const symmComm_t inner = a->s->outer.inner;
+    const char *src = a->k->src;
+    char *dst = a->k->dst, *stage;
+    const size_t all = symm_counts_end(a->to, d->nranks);
+    if (src == dst && all) {
+        SYMM_TRY(symm_across_stage(a->s, all, &stage));
+        src = memcpy(stage, src, all);
+    }
+    SYMM_ASSERT(a->to[d->rank].bytes == a->from[d->rank].bytes);
+    for (int q = 0; q < d->nranks; q++)
+        if (!is_inside(d, q))
+            SYMM_TRY(symm_cross_receive(a, q, dst + a->from[q].at, a->from[q].bytes));
+    for (int q = 0; q < d->nranks; q++)
+        if (!is_inside(d, q)) SYMM_TRY(symm_cross_send(a, q, src + a->to[q].at, a->to[q].bytes));
+    if (a->to[d->rank].bytes)
+        memcpy(dst + a->from[d->rank].at, src + a->to[d->rank].at, a->to[d->rank].bytes);
+    SYMM_TRY(symmGroupStart());
+    for (int i = 0; i < d->size; i++) {
+        const int q = symm_domain_rank(d, d->domain, i);
+        if (q == d->rank) continue;
+        symmSend(src + a->to[q].at, a->to[q].bytes, symmUint8, i, inner, NULL);
+        symmRecv(dst + a->from[q].at, a->from[q].bytes, symmUint8, i, inner, NULL);
+    }
+    SYMM_TRY(symmGroupEnd()); /* what one of the calls said */
+    return symm_cross_finish(a);
+}
+
+/* Inside the root's domain all have the message; then each rail sends its slice to the other
+ * domains, which spread them. */
+enum { WHOLE_BYTES = 16384 }; /* up to here one rail sends all */
+symmResult_t symm_across_broadcast(const symm_across_call *a) {
+    const symm_domains *d = &a->s->map;
+    const symm_coll *k = a->k;
+    const symmComm_t inner = a->s->outer.inner;
+    const int at_root = is_inside(d, k->root), rails = a->bytes <= WHOLE_BYTES ? 1 : d->least;
+    const size_t lo = a->bytes * (size_t)d->place / (size_t)rails,
+                 hi = a->bytes * (size_t)(d->place + 1) / (size_t)rails;
+    char *dst = k->dst;
+    SYMM_ASSERT(rails <= d->least && (d->place >= rails || hi <= a->bytes));
+    if (at_root)
+        SYMM_TRY(
+            symmBroadcast(k->src, dst, a->bytes, symmUint8, d->place_of[k->root], inner, NULL));
+    for (int e = 0; e < d->ndomains && d->place < rails && at_root; e++)
+        if (e != d->domain)
+            SYMM_TRY(symm_cross_send(a, symm_domain_rank(d, e, d->place), dst + lo, hi - lo));
+    if (!at_root && d->place < rails)
+        SYMM_TRY(symm_cross_receive(a, symm_domain_rank(d, d->domain_of[k->root], d->place),
+                                    dst + lo, hi - lo));
+    SYMM_TRY(symm_cross_finish(a));
+    if (at_root) return symmSuccess;
+    SYMM_TRY(symmGroupStart());
+    for (int i = 0; i < rails; i++) {
+        const size_t at = a->bytes * (size_t)i / (size_t)rails,
+                     end = a->bytes * (size_t)(i + 1) / (size_t)rails;
+        if (end > at) symmBroadcast(dst + at, dst + at, end - at, symmUint8, i, inner, NULL);
+    }
+    return symmGroupEnd(); /* what one of the calls said */
+}
+
+/* Between the root and each other rank. gives: the root sends. */
+static symmResult_t with_root(const symm_across_call *a, int gives) {
+    const symm_domains *d = &a->s->map;
+    const symm_coll *k = a->k;
+    const symmComm_t inner = a->s->outer.inner;
+    const int root = k->root, is_root = root == d->rank;
+    /* The root's parts, and the own one of every other rank. */
+    const symm_extent *part = gives ? a->to : a->from;
+    const char *src = k->src;
+    char *dst = k->dst;
+    if (is_root) {
+        const char *own = gives ? src + part[root].at : src;
+        char *to = gives ? dst : dst + part[root].at;
+        if (own != to) memcpy(to, own, a->bytes);
+    }
+    for (int q = 0; q < d->nranks && is_root; q++) {
+        if (is_inside(d, q)) continue;
+        SYMM_TRY(gives ? symm_cross_send(a, q, src + part[q].at, a->bytes)
+                       : symm_cross_receive(a, q, dst + part[q].at, a->bytes));
+    }
+    if (!is_inside(d, root)) {
+        SYMM_TRY(gives ? symm_cross_receive(a, root, dst, a->bytes)
+                       : symm_cross_send(a, root, src, a->bytes));
+        return symm_cross_finish(a);
+    }
+    SYMM_TRY(symmGroupStart());
+    for (int i = 0; i < d->size && is_root; i++) {
+        const int q = symm_domain_rank(d, d->domain, i);
+        if (q == root) continue;
+        gives ? symmSend(src + part[q].at, a->bytes, symmUint8, i, inner, NULL)
+              : symmRecv(dst + part[q].at, a->bytes, symmUint8, i, inner, NULL);
+    }
+    const int at = d->place_of[root];
+    if (!is_root)
+        gives ? symmRecv(dst, a->bytes, symmUint8, at, inner, NULL)
+              : symmSend(src, a->bytes, symmUint8, at, inner, NULL);
+    SYMM_TRY(symmGroupEnd()); /* what one of the calls said */
+    return symm_cross_finish(a);
+}
+
+symmResult_t symm_across_gather(const symm_across_call *a) {
+    return with_root(a, 0);
+}
+symmResult_t symm_across_scatter(const symm_across_call *a) {
+    return with_root(a, 1);
+}

@@ -1,0 +1,141 @@
+/* across_ordered.c - SYMM_DETERMINISTIC=1: reductions over several domains with the bits of one
+ * domain. Not partial results cross but what each rank contributes: every rank gets the
+ * contributions of all to its piece, reduces them in rank order, and hands the result on. Each byte
+ * crosses once for each rank, not once for each domain. The thread inside the communicator. */
+#include <string.h>
+
+#include "base/check.h"
+#include "device/host/reduce.h"
+#include "across.h"
+
+typedef struct {
+    const symm_across_call *a;
+    symm_coll k; /* of the calls that it is made of */
+    symm_extent *to, *from;
+    const void **contributions;
+    uint64_t *scalars;
+    char *gathered, *result; /* contributions to the own piece; where its result is, for reduce */
+    size_t most;             /* elements of a step */
+    int scatters, rooted;
+} ordered;
+
+/* Elements of rank q's piece of a step that begins at `at`, and where it lies in the source. */
+static size_t piece_of(const ordered *o, int q, size_t at, size_t n, size_t *place) {
+    const symm_across_call *a = o->a;
+    const size_t ranks = (size_t)a->s->map.nranks;
+    if (o->scatters) {
+        const size_t all = a->to[q].bytes / a->esize, left = all > at ? all - at : 0;
+        SYMM_ASSERT(a->to[q].bytes % a->esize == 0);
+        *place = a->to[q].at + at * a->esize;
+        return left < n ? left : n;
+    }
+    const size_t lo = n * (size_t)q / ranks, hi = n * (size_t)(q + 1) / ranks;
+    *place = (at + lo) * a->esize;
+    return hi - lo;
+}
+
+static symmResult_t exchange(ordered *o, const void *src, void *dst,
+                             symmResult_t (*how)(const symm_across_call *)) {
+    symm_across_call sub = *o->a;
+    o->k.src = src;
+    o->k.dst = dst;
+    SYMM_ASSERT(src != dst || how == symm_across_all_gather);
+    sub.k = &o->k;
+    sub.to = o->to;
+    sub.from = o->from;
+    return how(&sub);
+}
+
+/* Each rank's factor, of a reduction that a user made. */
+static symmResult_t share_scalars(ordered *o) {
+    const symm_domains *d = &o->a->s->map;
+    if (!o->a->scaled) return symmSuccess;
+    o->scalars[d->rank] = o->a->scalar;
+    for (int q = 0; q < d->nranks; q++) {
+        o->to[q] = (symm_extent){0, sizeof *o->scalars};
+        o->from[q] = (symm_extent){(unsigned)q * sizeof *o->scalars, sizeof *o->scalars};
+    }
+    return exchange(o, &o->a->scalar, o->scalars, symm_across_all_gather);
+}
+
+static symmResult_t contribute(ordered *o, size_t at, size_t n, size_t own) {
+    const symm_across_call *a = o->a;
+    for (int q = 0; q < a->s->map.nranks; q++) {
+        size_t place, len = piece_of(o, q, at, n, &place) * a->esize;
+        o->to[q] = (symm_extent){place, len};
+        o->from[q] = (symm_extent){(unsigned)q * own * a->esize, own * a->esize};
+        o->contributions[q] = o->gathered + (unsigned)q * own * a->esize;
+    }
+    return exchange(o, a->k->src, o->gathered, symm_across_alltoall);
+}
+
+/* The result of each rank's piece to where it belongs: to all, or to the root. */
+static symmResult_t hand_on(ordered *o, size_t at, size_t n, const char *own) {
+    const symm_across_call *a = o->a;
+    const symm_domains *d = &a->s->map;
+    for (int q = 0; q < d->nranks; q++) {
+        size_t place, len = piece_of(o, q, at, n, &place) * a->esize, mine;
+        const size_t sent = piece_of(o, d->rank, at, n, &mine) * a->esize;
+        const int gives = !o->rooted || q == a->k->root,
+                  takes = !o->rooted || d->rank == a->k->root;
+        o->to[q] = (symm_extent){0, gives ? sent : 0};
+        o->from[q] = (symm_extent){place, takes ? len : 0};
+    }
+    return exchange(o, own, a->k->dst, o->rooted ? symm_across_alltoall : symm_across_all_gather);
+}
+
+static symmResult_t step(ordered *o, size_t at, size_t n) {
+    const symm_across_call *a = o->a;
+    const symm_domains *d = &a->s->map;
+    size_t place;
+    const size_t own = piece_of(o, d->rank, at, n, &place);
+    char *result = o->rooted     ? o->result
+                   : o->scatters ? (char *)a->k->dst + at * a->esize
+                                 : (char *)a->k->dst + place;
+    SYMM_ASSERT(!o->scatters || !o->rooted);
+    const int op = a->scaled ? SYMM_OP_PREMUL : (int)a->k->op;
+    SYMM_TRY(contribute(o, at, n, own));
+    if (own)
+        symm_reduce->reduce[a->k->type][op](result, o->contributions, d->nranks, own, o->scalars);
+    return o->scatters ? symmSuccess : hand_on(o, at, n, result);
+}
+
+/* What lies in the stage, one behind the other. */
+static size_t stage_bytes(size_t n, size_t piece) {
+    return n * (2 * sizeof(symm_extent) + sizeof(void *) + sizeof(uint64_t)) + (n + 1) * piece;
+}
+static void lay_out(ordered *o, char *stage, size_t piece) {
+    const size_t n = (size_t)o->a->s->map.nranks;
+    o->to = (symm_extent *)stage;
+    o->from = o->to + n;
+    o->contributions = (const void **)(o->from + n);
+    o->scalars = (uint64_t *)(o->contributions + n);
+    o->gathered = (char *)(o->scalars + n);
+    o->result = o->gathered + n * piece;
+    SYMM_ASSERT((size_t)(o->result + piece - stage) == stage_bytes(n, piece));
+}
+
+symmResult_t symm_across_ordered(const symm_across_call *a) {
+    const symm_domains *d = &a->s->map;
+    const symm_coll_row *row = &symm_colls[a->k->coll];
+    ordered o = {.a = a,
+                 .k = *a->k,
+                 .scatters = row->in != SYMM_COUNT,
+                 .rooted = (row->flags & SYMM_COLL_ROOT) != 0};
+    size_t longest = a->k->count, most = SYMM_ACROSS_CHUNK / a->esize;
+    char *stage;
+    if (o.scatters) {
+        longest = 0;
+        for (int q = 0; q < d->nranks; q++)
+            if (a->to[q].bytes / a->esize > longest) longest = a->to[q].bytes / a->esize;
+        most = most / (size_t)d->nranks + 1;
+    }
+    if (most > longest) most = longest;
+    const size_t piece = (o.scatters ? most : most / (size_t)d->nranks + 1) * a->esize;
+    SYMM_TRY(symm_across_stage(a->s, stage_bytes((size_t)d->nranks, piece), &stage));
+    lay_out(&o, stage, piece);
+    SYMM_TRY(share_scalars(&o));
+    for (size_t at = 0; at < longest; at += most)
+        SYMM_TRY(step(&o, at, longest - at < most ? longest - at : most));
+    return symmSuccess;
+}

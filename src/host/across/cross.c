@@ -1,0 +1,80 @@
+/* cross.c - messages between domains, and how the domains' partial results become one. The thread
+ * that is inside the communicator; no lock. */
+#include <sched.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/wait.h"
+#include "device/host/reduce.h"
+#include "across.h"
+
+#define GRACE_NS 1000000000ull /* for what a rank has sent before it left */
+enum { LOOK_EVERY = 256 };     /* polls of the mover between two looks at all else */
+
+symmResult_t symm_cross_send(const symm_across_call *a, int rank, const void *from, size_t bytes) {
+    symm_net *n = a->s->net;
+    SYMM_ASSERT(a->s->map.domain_of[rank] != a->s->map.domain);
+    return n->ops->send(n, rank, from, bytes, a->mark);
+}
+
+symmResult_t symm_cross_receive(const symm_across_call *a, int rank, void *to, size_t bytes) {
+    symm_net *n = a->s->net;
+    SYMM_ASSERT(a->s->map.domain_of[rank] != a->s->map.domain);
+    return n->ops->receive(n, rank, to, bytes, a->mark);
+}
+
+static symmResult_t too_late(const symm_across *s, int rank) {
+    return SYMM_ERR(symmTimeout,
+                    "communicator %s: rank %d, of domain %d, neither sent nor took what it should "
+                    "within %lld ms (SYMM_TIMEOUT)",
+                    s->outer.name, rank, s->map.domain_of[rank], (long long)s->timeout_ms);
+}
+
+static symmResult_t gone(const symm_across *s, int rank) {
+    return SYMM_ERR(symmRemoteError,
+                    "communicator %s: rank %d, of domain %d, has destroyed it, and this call waits "
+                    "for that rank",
+                    s->outer.name, rank, s->map.domain_of[rank]);
+}
+
+/* What a wait for other domains looks at now and then. */
+typedef struct {
+    uint64_t moved_ns; /* when the last message was done, or the wait began */
+    uint64_t gone_ns;  /* when the rank was first seen to have left; 0: it has not */
+    int left;
+} wait;
+
+static symmResult_t look(symm_across *s, wait *w, int left, int rank) {
+    const uint64_t now = symm_now_ns();
+    SYMM_TRY(symm_across_look(s));
+    if (!w->moved_ns || left < w->left) *w = (wait){.moved_ns = now, .left = left};
+    if (!w->gone_ns && s->net->ops->is_gone(s->net, rank)) w->gone_ns = now;
+    if (w->gone_ns && now - w->gone_ns > GRACE_NS) return gone(s, rank);
+    if (s->timeout_ms && now - w->moved_ns > (uint64_t)s->timeout_ms * 1000000u)
+        return too_late(s, rank);
+    return symmSuccess;
+}
+
+symmResult_t symm_cross_finish(const symm_across_call *a) {
+    symm_across *s = a->s;
+    wait w = {.moved_ns = 0};
+    SYMM_ASSERT(a->mark < 1u << SYMM_MARK_BITS);
+    for (uint32_t turn = 1;; turn++) {
+        int left, rank;
+        SYMM_TRY(s->net->ops->test(s->net, &left, &rank));
+        if (!left) return symmSuccess;
+        if (s->crowded || turn % 16 == 0) sched_yield();
+        if (turn % 16 == 0 && s->users.fn) s->users.fn(s->users.arg);
+        if (turn % LOOK_EVERY == 0) SYMM_TRY(look(s, &w, left, rank));
+    }
+}
+
+void symm_cross_join(const symm_across_call *a, void *dst, char *const *others, size_t count) {
+    const symm_across *s = a->s;
+    const symm_domains *d = &s->map;
+    SYMM_ASSERT(a->joins < SYMM_OP_AVG && (!count || dst));
+    for (int e = 0; e < d->ndomains; e++)
+        s->from[e] = e == d->domain ? dst : others[e < d->domain ? e : e - 1];
+    symm_reduce->reduce[a->k->type][a->joins](dst, s->from, d->ndomains, count, NULL);
+    if (a->divides) symm_reduce->divide[a->k->type](dst, count, a->divides);
+}

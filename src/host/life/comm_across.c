@@ -1,0 +1,250 @@
+/* comm_across.c - communicators over several domains: which rank is in which domain, making one,
+ * how it ends. The thread inside that call; Revoke: any. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "symm_domains.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/across/across.h"
+#include "transport/boot/boot.h"
+#include "comm_make.h"
+#include "comm_across.h"
+#include "across_end.h"
+#include "where.h"
+
+/* ---- who is in which domain ------------------------------------------------------------------ */
+
+typedef struct { /* what a rank says of itself; fixed size */
+    uint64_t version;
+    symm_domain_key key; /* ranks whose sockets reach each other, and whose memory may be mapped */
+    int64_t cut;         /* SYMM_DOMAIN_SIZE */
+    uint64_t params;     /* hash of the variables that must be equal */
+    int32_t code;
+    char text[156];
+} whereabouts;
+
+/* r: what has failed on this rank. */
+static void fill(whereabouts *w, symmResult_t r) {
+    symm_params p;
+    symm_where here;
+    memset(w, 0, sizeof *w);
+    w->version = SYMM_VERSION_CODE;
+    if (!r) r = symm_param_load(&p);
+    if (!r) r = symm_where_fill(&here);
+    w->code = (int32_t)r;
+    if (r) {
+        snprintf(w->text, sizeof w->text, "%s", symm_status_text());
+        return;
+    }
+    w->cut = p.domain_size;
+    w->params = symm_param_hash(&p);
+    w->key = (symm_domain_key){here.host.hi, here.host.lo, here.netns};
+}
+
+/* The same records in the same order on all ranks, so all find the same first fault. */
+static symmResult_t judge(const whereabouts *all, int nranks) {
+    for (int r = 0; r < nranks; r++) {
+        if (all[r].version != all[0].version)
+            return SYMM_ERR(symmVersionMismatch, "rank %d runs another version of symm than rank 0",
+                            r);
+        if (all[r].code)
+            return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text,
+                            all[r].text);
+        if (all[r].cut != all[0].cut)
+            return SYMM_ERR(symmInvalidUsage,
+                            "rank %d has SYMM_DOMAIN_SIZE=%lld, rank 0 has %lld: must be equal", r,
+                            (long long)all[r].cut, (long long)all[0].cut);
+        if (all[r].params != all[0].params)
+            return SYMM_ERR(symmInvalidUsage,
+                            "rank %d has other SYMM_ variables than rank 0: those that decide "
+                            "kernels must be equal (docs/environment.md)",
+                            r);
+    }
+    return symmSuccess;
+}
+
+/* Sorts the ranks; NULL: they share one domain. */
+static symm_domains *sort(const whereabouts *all, symm_domain_key *keys, int rank,
+                          symm_domains *d) {
+    for (int i = 0; i < d->nranks; i++) keys[i] = all[i].key;
+    symm_domains_sort(keys, rank, (int)all[0].cut, d);
+    SYMM_ASSERT(d->ndomains >= 1 && d->rank == rank);
+    return d->ndomains > 1 ? d : NULL;
+}
+
+static void free_map(symm_domains *d) {
+    if (d) symm_domains_free(d);
+    free(d);
+}
+
+/* What is needed later is there before the exchange, which tells the others if it is not. */
+symmResult_t symm_across_find(struct symm_boot *boot, const symm_wait *w, symm_domains **out) {
+    const size_t n = (size_t)boot->nranks;
+    whereabouts mine, *all = malloc(n * sizeof *all);
+    symm_domain_key *keys = SYMM_FAIL_ALLOC(across_keys, malloc(n * sizeof *keys));
+    symm_domains *d = calloc(1, sizeof *d);
+    *out = NULL;
+    if (!all) {
+        free(keys);
+        free(d);
+        return SYMM_ERR(symmOutOfMemory, "no memory to hear from %zu ranks", n);
+    }
+    symmResult_t r = keys && d ? symm_domains_alloc(boot->nranks, d)
+                               : SYMM_ERR(symmOutOfMemory, "no memory to sort %zu ranks", n);
+    fill(&mine, r);
+    r = symm_boot_allgather(boot, &mine, all, sizeof mine, w);
+    if (!r) r = judge(all, boot->nranks);
+    if (!r) *out = sort(all, keys, boot->rank, d);
+    if (!*out) free_map(d);
+    free(keys);
+    free(all);
+    return r;
+}
+
+int symm_across_domain(const symm_domains *map, int *beside) {
+    *beside = map->beside;
+    return map->domain;
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    int32_t code;
+    char text[252];
+} outcome;
+
+/* Whether all ranks are done with their part; the first that is not is the error of all. */
+static symmResult_t agree(struct symm_boot *boot, const symm_wait *w, symmResult_t status) {
+    outcome mine = {(int32_t)status, ""};
+    if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
+    outcome *all = malloc((size_t)boot->nranks * sizeof *all);
+    if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to hear from %d ranks", boot->nranks);
+    symmResult_t r = symm_boot_allgather(boot, &mine, all, sizeof mine, w);
+    for (int i = 0; i < boot->nranks && !r; i++) {
+        if (!all[i].code) continue;
+        r = (symmResult_t)all[i].code;
+        char text[SYMM_ERR_TEXT];
+        SYMM_SAY(text, sizeof text, "rank %d: %.*s", i, (int)sizeof all[i].text, all[i].text);
+        symm_status_adopt(text);
+    }
+    free(all);
+    return r;
+}
+
+/* What crosses is in memory of the host. */
+static symmResult_t check_inner(symmComm_t inner) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit(inner, &c));
+    const int gpus = c->cuda;
+    symm_comm_unvisit(c);
+    if (!gpus) return symmSuccess;
+    return SYMM_ERR(symmNotSupported,
+                    "ranks with GPUs are on several hosts: there one communicator serves the host "
+                    "backend only (SYMM_BACKEND=host); make one for each host (MPI_Comm_split_type "
+                    "with MPI_COMM_TYPE_SHARED)");
+}
+
+symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmResult_t status,
+                              symm_domains *map, symmComm_t inner, symm_net *net, symmComm_t *out) {
+    symm_across *s = NULL;
+    void *handle = NULL;
+    if (!status) status = check_inner(inner);
+    if (!status) status = symm_across_make(map, inner, net, &s);
+    if (s) s->outer.call = symm_across_call_any;
+    if (s) s->outer.register_window = symm_across_register;
+    if (!status) status = symm_handle_new(SYMM_KIND_ACROSS, s, symm_across_free, &handle);
+    status = agree(boot, w, status);
+    if (!status) {
+        SYMM_ASSERT(s && handle && s->outer.inner == inner && s->net == net);
+        s->handle = handle;
+        *out = s->handle;
+        SYMM_INFO("communicator %s: rank %d of %d, in domain %d of %d, mover %s", s->outer.name,
+                  s->map.rank, s->map.nranks, s->map.domain, s->map.ndomains, net->ops->name);
+        free_map(map);
+        return symmSuccess;
+    }
+    char why[SYMM_ERR_TEXT];
+    snprintf(why, sizeof why, "%s", symm_status_text());
+    if (net) net->ops->cancel(net); /* no goodbyes: the others may have no mover */
+    if (handle && symm_handle_close(SYMM_KIND_ACROSS, handle))
+        symm_handle_put(SYMM_KIND_ACROSS, handle); /* frees it with its mover */
+    else if (s)
+        symm_across_free(s);
+    else if (net)
+        net->ops->close(net, NULL);
+    if (inner) symmCommDestroy(inner);
+    free_map(map);
+    symm_status_adopt(why);
+    return status;
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+/* Tells the other domains why it is over, if it is and nobody has told them. The thread inside. */
+static void tell(symm_across *s) {
+    symmResult_t r = symm_across_known(s);
+    if (r || s->net->ops->enter(s->net)) return;
+    if ((r = symm_across_look(s)) != symmSuccess) symm_across_fail(s, r);
+}
+
+/* The other domains hear of it now if this thread may enter the mover, else from the next call here
+ * that may, or at the end. */
+symmResult_t symm_across_revoke(symmComm_t comm, int flags) {
+    symm_across *s;
+    SYMM_TRY(symm_across_get(comm, &s));
+    symmResult_t r = symmSuccess;
+    if (flags)
+        r = SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0", flags);
+    else
+        r = symm_across_revoke_inner(s, "symmCommRevoke");
+    if (!r && !pthread_mutex_trylock(&s->turn)) {
+        if (s->net) tell(s);
+        symm_across_leave(s);
+    }
+    symm_outer_put(comm);
+    return r;
+}
+
+symmResult_t symm_across_finalize(symmComm_t comm) {
+    symm_across *s;
+    SYMM_TRY(symm_across_get(comm, &s));
+    symmResult_t r = symm_across_enter(s);
+    if (!r) {
+        r = symm_across_known(s);
+        if (!r) r = symmCommFinalize(s->outer.inner);
+        symm_across_leave(s);
+    }
+    symm_outer_put(comm);
+    return r;
+}
+
+/* The inner one ends first: if it cannot, nothing has. The mover is closed here, not by a visitor
+ * that leaves later. */
+symmResult_t symm_across_destroy(symmComm_t comm, int aborts) {
+    symm_across *s;
+    SYMM_TRY(symm_across_get(comm, &s));
+    const symmComm_t inner = s->outer.inner;
+    symmResult_t r = symmSuccess;
+    if (aborts) (void)symm_across_revoke_inner(s, "symmCommAbort");
+    if (!aborts) r = symm_group_refuse_beside(inner, "symmCommDestroy");
+    if (!r) r = symm_across_enter(s); /* an abort: once the call of another thread has left */
+    if (r) {
+        symm_outer_put(comm);
+        return r;
+    }
+    if (s->net) tell(s);
+    r = aborts ? symmCommAbort(inner) : symmCommDestroy(inner);
+    const int ended = !symm_handle_open(SYMM_KIND_COMM, inner),
+              mine = ended && symm_handle_close(SYMM_KIND_ACROSS, comm);
+    if (mine) symm_across_close_net(s);
+    symm_across_leave(s);
+    if (mine) symm_handle_put(SYMM_KIND_ACROSS, comm); /* the handle's own reference */
+    symm_outer_put(comm);
+    return mine || !ended ? r : symm_comm_bad_handle(comm);
+}

@@ -1,0 +1,350 @@
+/* net_mpi.c - the mover over MPI: nonblocking messages on a duplicate of the program's
+ * communicator, which nobody else uses; and one more for words outside of calls. A receive takes
+ * the next message of its rank whatever its tag is: the tag is the mark, and says whether the other
+ * rank made the same call.
+ *
+ * A duplicate must not be freed while a message to it may be on its way: Open MPI 4.1 would give
+ * that message to the next communicator of the same number. So each rank says goodbye to all
+ * others, and frees its duplicates later, when it has heard that from all of them: when the next
+ * mover is opened or closed (reap). Duplicates of a mover that has failed are left as they are.
+ *
+ * Part of libsymm-mpi. Only the thread inside the communicator enters MPI. Lock: retired_lock, for
+ * the list of those that wait for goodbyes. */
+#include "net_mpi.h"
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+
+enum { PIECE = 16 << 20 }; /* a longer message is several, so that it is seen to flow */
+enum { TAG_WORD = 0, TAG_GOODBYE = 1 }; /* on the communicator of words */
+
+typedef struct {
+    int rank, bytes, mark;
+    int receives;
+} pending;
+
+typedef struct { /* a word on its way; MPI reads it, so it stays */
+    MPI_Request request;
+    symm_net_word what;
+} word;
+
+typedef struct net_mpi {
+    symm_net base;
+    MPI_Comm messages, words;
+    int rank, nranks, level;
+    int n, room;           /* messages that have begun; done ones have no request any more */
+    int left;              /* of them, those that are not done */
+    MPI_Request *requests; /* [room] */
+    pending *what;         /* [room] */
+    int *done;             /* [room] */
+    MPI_Status *status;    /* [room] */
+    symmResult_t broken;   /* the first error stays */
+    char why[SYMM_ERR_TEXT];
+    word *said;            /* [nranks]; NULL: nothing */
+    struct net_mpi *next;  /* retired */
+    MPI_Request *goodbyes; /* [nranks] */
+    int heard;             /* goodbyes of others */
+    void *held;            /* memory that messages were sent from */
+} net_mpi;
+
+static pthread_mutex_t retired_lock = PTHREAD_MUTEX_INITIALIZER;
+static net_mpi *retired;
+static net_mpi *stranded; /* never freed; the list is for checkers of leaks */
+
+/* ---- MPI's state ----------------------------------------------------------------------------- */
+
+static symmResult_t failed(int rc, const char *call) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int len;
+    MPI_Error_string(rc, text, &len);
+    return SYMM_ERR(symmSystemError, "%s failed between domains: %.300s", call, text);
+}
+
+static symmResult_t net_enter(symm_net *base) {
+    const net_mpi *n = (net_mpi *)base;
+    int yes;
+    MPI_Finalized(&yes);
+    if (yes)
+        return SYMM_ERR(symmInvalidUsage,
+                        "MPI is finalised: a communicator over several domains needs it");
+    if (n->level >= MPI_THREAD_SERIALIZED) return symmSuccess;
+    MPI_Is_thread_main(&yes);
+    if (yes) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage,
+                    "MPI was initialised with %s: on a communicator over several domains only the "
+                    "thread that did it may call (MPI_Init_thread with MPI_THREAD_SERIALIZED or "
+                    "more allows others)",
+                    n->level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
+}
+
+static symmResult_t breaks(net_mpi *n, symmResult_t r) {
+    if (!n->broken) {
+        n->broken = r;
+        snprintf(n->why, sizeof n->why, "%s", symm_status_text());
+    }
+    return r;
+}
+static symmResult_t known(const net_mpi *n) {
+    return n->broken ? SYMM_ERR(n->broken, "%s", n->why) : symmSuccess;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static symmResult_t grow(net_mpi *n) {
+    const size_t room = n->room ? 2 * (size_t)n->room : 64;
+    MPI_Request *requests = SYMM_FAIL_ALLOC(net_grow, malloc(room * sizeof *requests));
+    pending *what = malloc(room * sizeof *what);
+    int *done = malloc(room * sizeof *done);
+    MPI_Status *status = malloc(room * sizeof *status);
+    if (!requests || !what || !done || !status) {
+        free(requests), free(what), free(done), free(status);
+        return SYMM_ERR(symmOutOfMemory, "no memory for %zu messages between domains", room);
+    }
+    if (n->n) memcpy(requests, n->requests, (size_t)n->n * sizeof *requests);
+    if (n->n) memcpy(what, n->what, (size_t)n->n * sizeof *what);
+    free(n->requests), free(n->what), free(n->done), free(n->status);
+    n->requests = requests, n->what = what, n->done = done, n->status = status;
+    n->room = (int)room;
+    return symmSuccess;
+}
+
+static symmResult_t begin(net_mpi *n, pending p, char *at) {
+    int rc;
+    if (n->n == n->room) SYMM_TRY(grow(n));
+    SYMM_ASSERT(p.rank >= 0 && p.rank < n->nranks && p.rank != n->rank);
+    if (p.receives)
+        rc = MPI_Irecv(at, p.bytes, MPI_BYTE, p.rank, MPI_ANY_TAG, n->messages, &n->requests[n->n]);
+    else
+        rc = MPI_Isend(at, p.bytes, MPI_BYTE, p.rank, p.mark, n->messages, &n->requests[n->n]);
+    if (rc) return failed(rc, p.receives ? "MPI_Irecv" : "MPI_Isend");
+    n->what[n->n++] = p;
+    n->left++;
+    return symmSuccess;
+}
+
+static symmResult_t begin_all(symm_net *base, int rank, const char *at, size_t bytes, uint32_t mark,
+                              int receives) {
+    net_mpi *n = (net_mpi *)base;
+    SYMM_TRY(known(n));
+    if (!n->left) n->n = 0;
+    do {
+        const int len = (int)(bytes < PIECE ? bytes : PIECE);
+        const symmResult_t r = begin(n, (pending){rank, len, (int)mark, receives}, (char *)at);
+        if (r) return breaks(n, r);
+        at += len;
+        bytes -= (size_t)len;
+    } while (bytes);
+    return symmSuccess;
+}
+
+static symmResult_t net_send(symm_net *n, int rank, const void *from, size_t bytes, uint32_t mark) {
+    return begin_all(n, rank, from, bytes, mark, 0);
+}
+static symmResult_t net_receive(symm_net *n, int rank, void *to, size_t bytes, uint32_t mark) {
+    return begin_all(n, rank, to, bytes, mark, 1);
+}
+
+/* What has come is what was expected. A message that is too long is an error of MPI's. */
+static symmResult_t check(const pending *p, const MPI_Status *s, int rc) {
+    int bytes = 0, class = MPI_SUCCESS;
+    if (rc == MPI_ERR_IN_STATUS) MPI_Error_class(s->MPI_ERROR, &class);
+    if (class != MPI_SUCCESS && class != MPI_ERR_TRUNCATE)
+        return failed(s->MPI_ERROR, p->receives ? "MPI_Irecv" : "MPI_Isend");
+    if (!p->receives) return symmSuccess;
+    if (s->MPI_TAG != p->mark)
+        return SYMM_ERR(symmMismatch,
+                        "rank %d, of another domain, made another call than this rank (collective, "
+                        "count, type, reduction or root differ)",
+                        p->rank);
+    MPI_Get_count(s, MPI_BYTE, &bytes);
+    if (class == MPI_SUCCESS && bytes == p->bytes) return symmSuccess;
+    return SYMM_ERR(symmMismatch, "rank %d, of another domain, sent %s %d bytes, expected were %d",
+                    p->rank, class ? "more than" : "only", class ? p->bytes : bytes, p->bytes);
+}
+
+static symmResult_t net_test(symm_net *base, int *left, int *rank) {
+    net_mpi *n = (net_mpi *)base;
+    int some = 0;
+    *left = n->left;
+    SYMM_TRY(known(n));
+    if (!n->left) return symmSuccess;
+    const int rc = MPI_Testsome(n->n, n->requests, &some, n->done, n->status);
+    if (rc && rc != MPI_ERR_IN_STATUS) return breaks(n, failed(rc, "MPI_Testsome"));
+    for (int i = 0; some != MPI_UNDEFINED && i < some; i++) {
+        const symmResult_t r = check(&n->what[n->done[i]], &n->status[i], rc);
+        n->left--;
+        if (r) return breaks(n, r);
+    }
+    *left = n->left;
+    for (int i = 0; i < n->n; i++)
+        if (n->requests[i] != MPI_REQUEST_NULL) *rank = n->what[i].rank;
+    SYMM_ASSERT(n->left >= 0 && n->left <= n->n);
+    return symmSuccess;
+}
+
+/* Receives that nothing has come for are taken back. What has begun to arrive goes on: it gets some
+ * time to end, and MPI may write after that, too. So the requests stay, and what is staged. */
+static void net_cancel(symm_net *base) {
+    enum { TURNS = 2000, NAP_US = 50 };
+    net_mpi *n = (net_mpi *)base;
+    int some = 0;
+    if (!n->broken) {
+        n->broken = symmAborted;
+        snprintf(n->why, sizeof n->why, "the communicator is over");
+    }
+    for (int i = 0; i < n->n; i++)
+        if (n->requests[i] != MPI_REQUEST_NULL && n->what[i].receives) MPI_Cancel(&n->requests[i]);
+    for (int turn = 0; turn < TURNS && some != MPI_UNDEFINED && n->n; turn++) {
+        if (MPI_Testsome(n->n, n->requests, &some, n->done, n->status)) break;
+        if (!some) usleep(NAP_US);
+    }
+    n->left = 0;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+static void net_tell(symm_net *base, const symm_net_word *what) {
+    net_mpi *n = (net_mpi *)base;
+    if (n->said || net_enter(base)) return;
+    n->said = calloc((size_t)n->nranks, sizeof *n->said);
+    for (int r = 0; n->said && r < n->nranks; r++) {
+        if (r == n->rank) continue;
+        n->said[r].what = *what;
+        MPI_Isend(&n->said[r].what, (int)sizeof n->said[r].what, MPI_BYTE, r, TAG_WORD, n->words,
+                  &n->said[r].request);
+    }
+}
+
+static int net_told(symm_net *base, symm_net_word *what) {
+    net_mpi *n = (net_mpi *)base;
+    MPI_Status status;
+    int some = 0;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_WORD, n->words, &some, &status) || !some) return 0;
+    if (MPI_Recv(what, (int)sizeof *what, MPI_BYTE, status.MPI_SOURCE, TAG_WORD, n->words,
+                 MPI_STATUS_IGNORE))
+        return 0;
+    what->text[sizeof what->text - 1] = 0;
+    return 1;
+}
+
+/* The goodbye stays where it is: `is_left` counts it. */
+static int net_is_gone(symm_net *base, int rank) {
+    net_mpi *n = (net_mpi *)base;
+    int some = 0;
+    return !MPI_Iprobe(rank, TAG_GOODBYE, n->words, &some, MPI_STATUS_IGNORE) && some;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* 1: every other rank has said goodbye, and has got this one's. */
+static int is_left(net_mpi *n) {
+    int some = 1, done = 0;
+    while (some) {
+        symm_net_word word;
+        MPI_Status status;
+        if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, n->words, &some, &status) || !some) break;
+        if (MPI_Recv(&word, (int)sizeof word, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, n->words,
+                     MPI_STATUS_IGNORE))
+            return 0;
+        n->heard += status.MPI_TAG == TAG_GOODBYE;
+    }
+    if (MPI_Testall(n->nranks, n->goodbyes, &done, MPI_STATUSES_IGNORE)) return 0;
+    return done && n->heard == n->nranks - 1;
+}
+
+/* Takes one that nobody sends to any more out of the list; NULL: there is none. */
+static net_mpi *take_left(void) {
+    net_mpi *found = NULL;
+    pthread_mutex_lock(&retired_lock);
+    for (net_mpi **at = &retired; *at && !found; at = &(*at)->next) {
+        if (net_enter(&(*at)->base) || !is_left(*at)) continue;
+        found = *at;
+        *at = found->next;
+        break;
+    }
+    pthread_mutex_unlock(&retired_lock);
+    return found;
+}
+
+/* Freed outside of the lock: attributes that MPI copied with a duplicate may run the program's
+ * functions. */
+static void reap(void) {
+    for (net_mpi *n; (n = take_left()) != NULL;) {
+        MPI_Comm_free(&n->messages);
+        MPI_Comm_free(&n->words);
+        free(n->goodbyes);
+        free(n->held);
+        free(n);
+    }
+}
+
+static void put_away(net_mpi **list, net_mpi *n) {
+    pthread_mutex_lock(&retired_lock);
+    n->next = *list;
+    *list = n;
+    pthread_mutex_unlock(&retired_lock);
+}
+
+static void net_close(symm_net *base, void *held) {
+    net_mpi *n = (net_mpi *)base;
+    n->held = held;
+    n->goodbyes = n->broken || n->said || net_enter(base)
+                      ? NULL
+                      : malloc((size_t)n->nranks * sizeof *n->goodbyes);
+    if (!n->goodbyes) {
+        put_away(&stranded, n);
+        return;
+    }
+    free(n->requests), free(n->what), free(n->done), free(n->status);
+    n->requests = NULL, n->what = NULL, n->done = NULL, n->status = NULL;
+    for (int r = 0; r < n->nranks; r++) {
+        n->goodbyes[r] = MPI_REQUEST_NULL;
+        if (r != n->rank) MPI_Isend(NULL, 0, MPI_BYTE, r, TAG_GOODBYE, n->words, &n->goodbyes[r]);
+    }
+    put_away(&retired, n);
+    reap();
+}
+
+static const symm_net_ops mpi_ops = {.name = "mpi",
+                                     .enter = net_enter,
+                                     .send = net_send,
+                                     .receive = net_receive,
+                                     .test = net_test,
+                                     .cancel = net_cancel,
+                                     .tell = net_tell,
+                                     .told = net_told,
+                                     .is_gone = net_is_gone,
+                                     .close = net_close};
+
+symmResult_t symm_net_mpi_open(const void *mpicomm, symm_net **out) {
+    const MPI_Comm comm = *(const MPI_Comm *)mpicomm;
+    reap();
+    net_mpi *n = SYMM_FAIL_ALLOC(net_alloc, calloc(1, sizeof *n));
+    /* Also without memory: the others are in these calls, and wait. */
+    MPI_Comm messages = MPI_COMM_NULL, words = MPI_COMM_NULL;
+    int rc = MPI_Comm_dup(comm, &messages);
+    if (!rc) rc = MPI_Comm_dup(comm, &words);
+    if (!n || rc) {
+        if (messages != MPI_COMM_NULL) MPI_Comm_free(&messages);
+        if (words != MPI_COMM_NULL) MPI_Comm_free(&words);
+        const int without = !n;
+        free(n);
+        return without ? SYMM_ERR(symmOutOfMemory, "no memory for a mover between domains")
+                       : failed(rc, "MPI_Comm_dup");
+    }
+    *n = (net_mpi){.base = {&mpi_ops}, .messages = messages, .words = words};
+    MPI_Comm_rank(comm, &n->rank);
+    MPI_Comm_size(comm, &n->nranks);
+    MPI_Query_thread(&n->level);
+    MPI_Comm_set_errhandler(messages, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(words, MPI_ERRORS_RETURN);
+    *out = &n->base;
+    return symmSuccess;
+}

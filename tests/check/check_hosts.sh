@@ -1,0 +1,47 @@
+#!/bin/bash
+# check_hosts.sh - communicators over several hosts: namespaces of this machine with Open MPI's TCP
+# between them (tests/hosts.sh). The collectives, who is where, errors: tests/mp/mp_across.c. What a
+# job gets that has no mover.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/check/tap.sh
+build=${BUILD:-build}
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
+unset SYMM_DOMAIN_SIZE SYMM_DEBUG
+export T_HOSTS=1
+if [ ! -e "$build/test/mp_across" ]; then
+    t_skip "several hosts" "needs mpi: $build/test/mp_across is not built"
+    t_done
+fi
+tests/hosts.sh 1,1 true >"$dir/log" 2>&1
+rc=$?
+if [ $rc -ne 0 ]; then
+    t_skip "several hosts" "no namespaces or no launcher over them: $(tail -n 1 "$dir/log")"
+    t_done
+fi
+
+# hosts, layout, tests: each line of theirs is one here
+on_hosts() {
+    hosts=$1
+    export LAYOUT=$2
+    shift 2
+    timeout 300 tests/hosts.sh "$hosts" "$build/test/mp_across" "$@" >"$dir/log" 2>&1
+    rc=$?
+    grep -E '^(ok|not ok) ' "$dir/log" | sed -E 's/^(ok|not ok) [0-9]+ - //' >"$dir/lines"
+    while read -r line; do
+        name="hosts of $hosts ranks, $LAYOUT: ${line%% #*}"
+        if grep -qF "not ok" <<<"$(grep -F -- "- ${line%% #*}" "$dir/log" | head -n 1)"; then
+            t_fail "$name" "${line#*# }"
+        elif [[ $line == *"# SKIP"* ]]; then
+            t_skip "$name" "${line#*# SKIP }"
+        else
+            t_ok "$name"
+        fi
+    done <"$dir/lines"
+    [ $rc -eq 0 ] && [ -s "$dir/lines" ] ||
+        t_fail "hosts of $hosts ranks, $LAYOUT" "$(tail -n 20 "$dir/log")"
+}
+on_hosts 2,2 block
+on_hosts 1,2 cyclic matrix matrix_in_rank_order ranks_are_where_they_say large_messages
+on_hosts 1,1,2 cyclic matrix matrix_in_rank_order ranks_are_where_they_say large_messages
+t_done

@@ -1,0 +1,190 @@
+/* net_threads.h - a mover between ranks that are threads of one process, for tests. A message is
+ * copied when both ends have begun it, from where it then lies: a sender that changes its memory
+ * too early is found out. Lock: the hub's, held for a copy at most. */
+#ifndef NET_THREADS_H_
+#define NET_THREADS_H_
+
+#include <pthread.h>
+
+#include "t.h"
+#include "transport/net/net.h"
+
+enum { NT_RANKS = 8, NT_MESSAGES = 256 };
+
+typedef struct {
+    const char *from;
+    size_t bytes;
+    uint32_t mark;
+} nt_message;
+typedef struct { /* from one rank to another, the oldest first */
+    nt_message at[NT_MESSAGES];
+    int n;
+} nt_queue;
+
+typedef struct nt_hub {
+    pthread_mutex_t lock;
+    int n;
+    nt_queue queue[NT_RANKS][NT_RANKS]; /* by sender, receiver */
+    symm_net_word word[NT_RANKS];       /* said by; code 0: nothing */
+    int heard[NT_RANKS][NT_RANKS], gone[NT_RANKS];
+    uint64_t messages, bytes; /* that have crossed */
+    int slow;                 /* a test of so many finds nothing done */
+} nt_hub;
+
+typedef struct {
+    int rank;
+    char *to;
+    size_t bytes;
+    uint32_t mark;
+    int done;
+} nt_receive;
+typedef struct {
+    symm_net base;
+    nt_hub *hub;
+    int rank, n;
+    nt_receive wants[NT_MESSAGES];
+    int tests, cancelled;
+} nt_net;
+
+static inline symmResult_t nt_enter(symm_net *n) {
+    (void)n;
+    return symmSuccess;
+}
+
+static inline symmResult_t nt_send(symm_net *base, int rank, const void *from, size_t bytes,
+                                   uint32_t mark) {
+    nt_net *n = (nt_net *)base;
+    nt_queue *q = &n->hub->queue[n->rank][rank];
+    T_CHECK(!n->cancelled && mark < 1u << SYMM_MARK_BITS);
+    pthread_mutex_lock(&n->hub->lock);
+    T_CHECK(q->n < NT_MESSAGES);
+    q->at[q->n++] = (nt_message){from, bytes, mark};
+    pthread_mutex_unlock(&n->hub->lock);
+    return symmSuccess;
+}
+
+static inline symmResult_t nt_receive_(symm_net *base, int rank, void *to, size_t bytes,
+                                       uint32_t mark) {
+    nt_net *n = (nt_net *)base;
+    T_CHECK(!n->cancelled && n->n < NT_MESSAGES);
+    n->wants[n->n++] = (nt_receive){rank, to, bytes, mark, 0};
+    return symmSuccess;
+}
+
+/* The oldest message of that rank, if there is one. */
+static inline symmResult_t nt_take(nt_net *n, nt_receive *w) {
+    nt_queue *q = &n->hub->queue[w->rank][n->rank];
+    if (!q->n) return symmSuccess;
+    const nt_message m = q->at[0];
+    if (m.mark != w->mark || m.bytes != w->bytes)
+        return SYMM_ERR(symmMismatch, "rank %d sends %zu bytes of call %u, not %zu of %u", w->rank,
+                        m.bytes, m.mark, w->bytes, w->mark);
+    if (m.bytes) memcpy(w->to, m.from, m.bytes);
+    memmove(q->at, q->at + 1, (size_t)--q->n * sizeof *q->at);
+    w->done = 1;
+    n->hub->messages++;
+    n->hub->bytes += m.bytes;
+    return symmSuccess;
+}
+
+static inline symmResult_t nt_test(symm_net *base, int *left, int *rank) {
+    nt_net *n = (nt_net *)base;
+    symmResult_t r = symmSuccess;
+    *left = 0;
+    pthread_mutex_lock(&n->hub->lock);
+    const int idle = n->hub->slow && n->tests++ % n->hub->slow;
+    for (int i = 0; i < n->n; i++) {
+        int first = 1; /* of those that wait for that rank: messages keep their order */
+        for (int j = 0; j < i; j++)
+            first &= n->wants[j].done || n->wants[j].rank != n->wants[i].rank;
+        if (!n->wants[i].done && first && !r && !idle) r = nt_take(n, &n->wants[i]);
+        if (!n->wants[i].done) ++*left, *rank = n->wants[i].rank;
+    }
+    if (!*left) n->n = 0;
+    for (int p = 0; p < n->hub->n; p++)
+        if (n->hub->queue[n->rank][p].n) *left += n->hub->queue[n->rank][p].n, *rank = p;
+    pthread_mutex_unlock(&n->hub->lock);
+    return r;
+}
+
+static inline void nt_cancel(symm_net *base) {
+    nt_net *n = (nt_net *)base;
+    pthread_mutex_lock(&n->hub->lock);
+    for (int p = 0; p < n->hub->n; p++) n->hub->queue[n->rank][p].n = 0;
+    n->n = 0;
+    n->cancelled = 1;
+    pthread_mutex_unlock(&n->hub->lock);
+}
+
+static inline void nt_tell(symm_net *base, const symm_net_word *word) {
+    nt_net *n = (nt_net *)base;
+    pthread_mutex_lock(&n->hub->lock);
+    n->hub->word[n->rank] = *word;
+    pthread_mutex_unlock(&n->hub->lock);
+}
+
+static inline int nt_told(symm_net *base, symm_net_word *word) {
+    nt_net *n = (nt_net *)base;
+    int some = 0;
+    pthread_mutex_lock(&n->hub->lock);
+    for (int p = 0; p < n->hub->n && !some; p++) {
+        if (p == n->rank || !n->hub->word[p].code || n->hub->heard[n->rank][p]) continue;
+        some = n->hub->heard[n->rank][p] = 1;
+        *word = n->hub->word[p];
+    }
+    pthread_mutex_unlock(&n->hub->lock);
+    return some;
+}
+
+static inline int nt_is_gone(symm_net *base, int rank) {
+    nt_net *n = (nt_net *)base;
+    pthread_mutex_lock(&n->hub->lock);
+    const int gone = n->hub->gone[rank];
+    pthread_mutex_unlock(&n->hub->lock);
+    return gone;
+}
+
+static inline void nt_close(symm_net *base, void *held) {
+    nt_net *n = (nt_net *)base;
+    pthread_mutex_lock(&n->hub->lock);
+    n->hub->gone[n->rank] = 1;
+    pthread_mutex_unlock(&n->hub->lock);
+    free(held);
+    free(n);
+}
+
+static const symm_net_ops nt_ops = {.name = "threads",
+                                    .enter = nt_enter,
+                                    .send = nt_send,
+                                    .receive = nt_receive_,
+                                    .test = nt_test,
+                                    .cancel = nt_cancel,
+                                    .tell = nt_tell,
+                                    .told = nt_told,
+                                    .is_gone = nt_is_gone,
+                                    .close = nt_close};
+
+static inline symm_net *nt_open(nt_hub *hub, int rank) {
+    nt_net *n = calloc(1, sizeof *n);
+    T_CHECK(n != NULL);
+    n->base.ops = &nt_ops;
+    n->hub = hub;
+    n->rank = rank;
+    return &n->base;
+}
+
+static inline nt_hub *nt_hub_new(int n) {
+    nt_hub *h = calloc(1, sizeof *h);
+    T_CHECK(h && n <= NT_RANKS);
+    pthread_mutex_init(&h->lock, NULL);
+    h->n = n;
+    return h;
+}
+static inline void nt_hub_free(nt_hub *h) {
+    for (int a = 0; a < h->n; a++)
+        for (int b = 0; b < h->n; b++) T_EQ(h->queue[a][b].n, 0);
+    pthread_mutex_destroy(&h->lock);
+    free(h);
+}
+
+#endif
