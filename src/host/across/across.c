@@ -25,7 +25,7 @@ static void free_scratch(symm_across *s) {
 static symmResult_t make_scratch(symm_across *s) {
     const size_t n = (size_t)s->map.nranks;
     s->parts = SYMM_FAIL_ALLOC(across_parts, malloc(2 * n * sizeof *s->parts));
-    s->counts = malloc(2 * (size_t)s->map.size * sizeof *s->counts);
+    s->counts = malloc((size_t)s->map.size * sizeof *s->counts);
     s->from = malloc((size_t)s->map.ndomains * sizeof *s->from);
     s->others = malloc((size_t)s->map.ndomains * sizeof *s->others);
     if (s->parts && s->counts && s->from && s->others) return symmSuccess;
@@ -146,6 +146,14 @@ symmResult_t symm_across_revoke_inner(const symm_across *s, const char *what) {
     return symmSuccess;
 }
 
+/* The same for an error, whose text is the thread's last one: with its code. */
+static void break_inner(const symm_across *s, symmResult_t r) {
+    symm_comm *c;
+    if (symm_comm_visit_made(s->outer.inner, &c)) return;
+    symm_comm_break(c, r, -1, "a call over several domains");
+    symm_comm_unvisit(c);
+}
+
 symmResult_t symm_across_fail(symm_across *s, symmResult_t r) {
     char text[SYMM_ERR_TEXT];
     SYMM_ASSERT(r != symmSuccess && s->net);
@@ -155,14 +163,15 @@ symmResult_t symm_across_fail(symm_across *s, symmResult_t r) {
         snprintf(word.text, sizeof word.text, "%s", text);
         s->net->ops->cancel(s->net);
         s->net->ops->tell(s->net, &word);
-        (void)symm_across_revoke_inner(s, "symmCommRevoke");
+        symm_status_adopt(text);
+        break_inner(s, r);
     }
     symm_status_adopt(text);
     return r;
 }
 
 /* What the inner one says numbers ranks by their places. */
-static symmResult_t look_inside(const symm_across *s) {
+symmResult_t symm_across_look_inside(const symm_across *s) {
     char why[SYMM_ERR_TEXT];
     symm_comm *c;
     SYMM_TRY(symm_comm_visit_made(s->outer.inner, &c));
@@ -181,7 +190,7 @@ symmResult_t symm_across_look(symm_across *s) {
         return SYMM_ERR((symmResult_t)word.code,
                         "communicator %s: a rank of domain %d says: %.400s", s->outer.name,
                         word.domain, word.text);
-    return look_inside(s);
+    return symm_across_look_inside(s);
 }
 
 symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out) {

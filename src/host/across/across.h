@@ -32,7 +32,7 @@ typedef struct symm_across {
     /* Of the thread inside. */
     uint32_t calls;     /* collectives so far, equal on all ranks */
     symm_extent *parts; /* [2 * nranks] of the call: those for each rank, those from each */
-    size_t *counts;     /* [2 * domain size] of an inner call: counts, displacements */
+    size_t *counts;     /* [domain size] of an inner call */
     const void **from;  /* [domains] what is joined */
     char **others;      /* [domains - 1] where what the others send arrives */
     char *stage;        /* memory that calls stage in */
@@ -76,6 +76,8 @@ void symm_across_leave(symm_across *s);
 symmResult_t symm_across_known(symm_across *s);
 /* The same, where the inner one and the mover are asked too. The thread inside. */
 symmResult_t symm_across_look(symm_across *s);
+/* Whether the inner one is over. */
+symmResult_t symm_across_look_inside(const symm_across *s);
 /* It is over, for the reason in the thread's last error: for this domain and for the others.
  * Returns r. The thread inside. */
 symmResult_t symm_across_fail(symm_across *s, symmResult_t r);
