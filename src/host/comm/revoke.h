@@ -61,7 +61,7 @@ const char *symm_stage_name(uint32_t stage);
 void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, size_t cap);
 /* This rank cannot go on with the others, for the reason in the thread's last error: revokes the
  * communicator here and on every peer, so that none waits for it. rank: whom the reason is
- * about, -1 unknown. The user's thread. */
+ * about, -1 unknown. The user's thread, or one that visits. */
 void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage);
 /* Revokes it here and on every peer, because this rank called `what`. */
 void symm_comm_abort_everywhere(symm_comm *c, const char *what);
