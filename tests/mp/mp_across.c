@@ -10,20 +10,12 @@
 #include "base/stats.h"
 #include "base/wait.h"
 #include "coll_kit.h"
+#include "mpi_ranks.h"
 #include "symm_domains.h"
 #include "symm_host.h"
 #include "symm_mpi.h"
 
-static int rank, ranks, died;
-
-static uint64_t same_seed(void) {
-    uint64_t seed = ck_seed();
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Bcast(&seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
-    if (rank == 0) printf("# T_SEED=%#llx\n", (unsigned long long)seed);
-    return seed;
-}
+static int died;
 
 /* Domains of so many ranks each; 0: each host is one. */
 static symmComm_t new_comm(int size) {

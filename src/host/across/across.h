@@ -28,14 +28,14 @@ typedef struct symm_across {
     pthread_mutex_t reason;
     _Atomic int code;
     char text[SYMM_ERR_TEXT];
-    symm_progress users; /* what symmSetProgress had set for the thread inside */
     /* Of the thread inside. */
-    uint32_t calls;     /* collectives so far, equal on all ranks */
-    symm_extent *parts; /* [2 * nranks] of the call: those for each rank, those from each */
-    size_t *counts;     /* [domain size] of an inner call */
-    const void **from;  /* [domains] what is joined */
-    char **others;      /* [domains - 1] where what the others send arrives */
-    char *stage;        /* memory that calls stage in */
+    symm_progress users; /* what symmSetProgress had set for it */
+    uint32_t calls;      /* collectives so far, equal on all ranks */
+    symm_extent *parts;  /* [2 * nranks] of the call: those for each rank, those from each */
+    size_t *counts;      /* [domain size] of an inner call */
+    const void **from;   /* [domains] what is joined */
+    char **others;       /* [domains - 1] where what the others send arrives */
+    char *stage;         /* memory that calls stage in */
     size_t staged;
 } symm_across;
 

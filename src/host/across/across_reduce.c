@@ -87,8 +87,8 @@ static symmResult_t rail_begin(const symm_across_call *a, char *slice, size_t n,
     const piece all = {0, n}, own = parted ? cut(n, d->domain, d->ndomains, a->esize) : all;
     for (int e = 0, i = 0; e < d->ndomains; e++) {
         const piece theirs = parted ? cut(n, e, d->ndomains, a->esize) : all;
-        const int rank = e == d->domain ? d->rank : symm_domain_rank(d, e, d->place);
         if (e == d->domain) continue;
+        const int rank = symm_domain_rank(d, e, d->place);
         SYMM_TRY(symm_cross_receive(a, rank, s->others[i++], own.n * a->esize));
         SYMM_TRY(symm_cross_send(a, rank, slice + theirs.at * a->esize, theirs.n * a->esize));
     }
@@ -129,7 +129,7 @@ static symmResult_t reduce_inside(const symm_across_call *a, chunk *c) {
 
 static symmResult_t gather_inside(const symm_across_call *a, const chunk *c) {
     char *dst = (char *)a->k->dst + c->at * a->esize;
-    (void)cut_chunk(a, c->n);
+    (void)cut_chunk(a, c->n); /* the counts are those of another chunk by now */
     return symmAllGatherv(dst + c->own.at * a->esize, c->own.n, dst, a->s->counts, NULL,
                           (symmDataType_t)a->k->type, a->s->outer.inner, NULL);
 }

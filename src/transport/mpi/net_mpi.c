@@ -67,16 +67,26 @@ static symmResult_t failed(int rc, const char *call) {
     return SYMM_ERR(symmSystemError, "%s failed between domains: %.300s", call, text);
 }
 
-static symmResult_t net_enter(symm_net *base) {
-    const net_mpi *n = (net_mpi *)base;
+static int is_finalised(void) {
     int yes;
     MPI_Finalized(&yes);
-    if (yes)
+    return yes;
+}
+static int is_ours(const net_mpi *n) { /* this thread may be in MPI, while that lives */
+    int yes = 1;
+    if (n->level < MPI_THREAD_SERIALIZED) MPI_Is_thread_main(&yes);
+    return yes;
+}
+static int may_enter(const net_mpi *n) {
+    return !is_finalised() && is_ours(n);
+}
+
+static symmResult_t net_enter(symm_net *base) {
+    const net_mpi *n = (net_mpi *)base;
+    if (is_finalised())
         return SYMM_ERR(symmInvalidUsage,
                         "MPI is finalised: a communicator over several domains needs it");
-    if (n->level >= MPI_THREAD_SERIALIZED) return symmSuccess;
-    MPI_Is_thread_main(&yes);
-    if (yes) return symmSuccess;
+    if (is_ours(n)) return symmSuccess;
     return SYMM_ERR(symmInvalidUsage,
                     "MPI was initialised with %s: on a communicator over several domains only the "
                     "thread that did it may call (MPI_Init_thread with MPI_THREAD_SERIALIZED or "
@@ -212,7 +222,7 @@ static void net_cancel(symm_net *base) {
 
 static void net_tell(symm_net *base, const symm_net_word *what) {
     net_mpi *n = (net_mpi *)base;
-    if (n->said || net_enter(base)) return;
+    if (n->said || !may_enter(n)) return;
     n->said = calloc((size_t)n->nranks, sizeof *n->said);
     for (int r = 0; n->said && r < n->nranks; r++) {
         if (r == n->rank) continue;
@@ -264,7 +274,7 @@ static net_mpi *take_left(void) {
     net_mpi *found = NULL;
     pthread_mutex_lock(&retired_lock);
     for (net_mpi **at = &retired; *at && !found; at = &(*at)->next) {
-        if (net_enter(&(*at)->base) || !is_left(*at)) continue;
+        if (!may_enter(*at) || !is_left(*at)) continue;
         found = *at;
         *at = found->next;
         break;
@@ -295,7 +305,7 @@ static void put_away(net_mpi **list, net_mpi *n) {
 static void net_close(symm_net *base, void *held) {
     net_mpi *n = (net_mpi *)base;
     n->held = held;
-    n->goodbyes = n->broken || n->said || net_enter(base)
+    n->goodbyes = n->broken || n->said || !may_enter(n)
                       ? NULL
                       : malloc((size_t)n->nranks * sizeof *n->goodbyes);
     if (!n->goodbyes) {
