@@ -352,19 +352,24 @@ static inline void begin_pair_with(uint64_t seed, uint64_t ring) {
     if (!draw(2)) many_units_before();
 }
 
-/* One list of rank 0 to rank 1, or the other way round; message i has bytes[i]. */
-static inline void launch_flood(int rank, int n, const uint64_t *bytes) {
+/* One list of rank 0 to rank 1, or the other way round, by a team of so many warps; message i has
+ * bytes[i]. staged: the receiver's places are in no window. */
+static inline void launch_flood_to(int rank, int n, const uint64_t *bytes, int staged,
+                                   unsigned warps) {
     symm_gpu_p2p_args *a = next_args(rank);
     uint64_t at = 64;
     for (int i = 0; i < n; i++) {
-        const message m = {.to = 1, .bytes = bytes[i], .at = {at, at}};
+        const message m = {.to = 1, .bytes = bytes[i], .at = {at, at}, .staged = {staged, 0}};
         a->op[i] = op_of(&m, rank == 0);
         a->op[i].last = i == n - 1;
         at += (bytes[i] + 47) / 16 * 16;
     }
     a->channels = 1;
     a->ops = (uint16_t)n;
-    launch(rank, "emu_p2p", 1, 64);
+    launch(rank, "emu_p2p", 1, 32 * warps);
+}
+static inline void launch_flood(int rank, int n, const uint64_t *bytes) {
+    launch_flood_to(rank, n, bytes, 0, 2);
 }
 
 #endif
