@@ -264,6 +264,7 @@ static void a_receive_ends_behind_its_data(void) {
 
 T_MAIN(T_TIMEOUT(every_way_in_any_order, 240), T_TIMEOUT(floods_wait_for_their_receiver, 120),
        T(who_waits_tells_what_it_has_taken), T_TIMEOUT(sends_end_without_their_receiver, 120),
-       T_TIMEOUT(places_of_large_ones_are_not_mixed_up, 120), T(rounds_of_a_team_are_not_mixed_up),
-       T(what_is_sent_may_be_written_over), T(what_has_come_may_be_sent_on),
-       T(a_receive_ends_behind_its_data), T_TIMEOUT(a_small_ring_goes_round, 120))
+       T_TIMEOUT(places_of_large_ones_are_not_mixed_up, 120),
+       T_TIMEOUT(rounds_of_a_team_are_not_mixed_up, 120), T(what_is_sent_may_be_written_over),
+       T(what_has_come_may_be_sent_on), T(a_receive_ends_behind_its_data),
+       T_TIMEOUT(a_small_ring_goes_round, 120))
