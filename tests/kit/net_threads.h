@@ -9,12 +9,13 @@
 #include "t.h"
 #include "transport/net/net.h"
 
-enum { NT_RANKS = 8, NT_MESSAGES = 256 };
+enum { NT_RANKS = 8, NT_MESSAGES = 256, NT_POSTS = 3 };
 
 typedef struct {
     const char *from;
     size_t bytes;
     uint32_t mark;
+    char *copy; /* of a message that was posted: `from`; else NULL */
 } nt_message;
 typedef struct { /* from one rank to another, the oldest first */
     nt_message at[NT_MESSAGES];
@@ -24,18 +25,17 @@ typedef struct { /* from one rank to another, the oldest first */
 typedef struct nt_hub {
     pthread_mutex_t lock;
     int n;
-    nt_queue queue[NT_RANKS][NT_RANKS]; /* by sender, receiver */
-    symm_net_word word[NT_RANKS];       /* said by; code 0: nothing */
+    nt_queue queue[SYMM_NET_WAYS][NT_RANKS][NT_RANKS]; /* by sender, receiver */
+    symm_net_word word[NT_RANKS];                      /* said by; code 0: nothing */
     int heard[NT_RANKS][NT_RANKS], gone[NT_RANKS];
-    uint64_t messages, bytes; /* that have crossed */
-    int slow;                 /* a test of so many finds nothing done */
+    uint64_t messages, bytes, posts; /* that have crossed; that were posted */
+    int slow;                        /* a test of so many finds nothing done */
 } nt_hub;
 
 typedef struct {
-    int rank;
+    symm_net_end end;
     char *to;
     size_t bytes;
-    uint32_t mark;
     int done;
 } nt_receive;
 typedef struct {
@@ -51,40 +51,71 @@ static inline symmResult_t nt_enter(symm_net *n) {
     return symmSuccess;
 }
 
-static inline symmResult_t nt_send(symm_net *base, int rank, const void *from, size_t bytes,
-                                   uint32_t mark) {
+static inline void nt_put(nt_net *n, symm_net_end to, const void *from, size_t bytes, char *copy) {
+    nt_queue *q = &n->hub->queue[to.way][n->rank][to.rank];
+    T_CHECK(!n->cancelled && to.mark < 1u << SYMM_MARK_BITS && q->n < NT_MESSAGES);
+    q->at[q->n++] = (nt_message){from, bytes, to.mark, copy};
+}
+
+static inline symmResult_t nt_send(symm_net *base, symm_net_end to, const void *from,
+                                   size_t bytes) {
     nt_net *n = (nt_net *)base;
-    nt_queue *q = &n->hub->queue[n->rank][rank];
-    T_CHECK(!n->cancelled && mark < 1u << SYMM_MARK_BITS);
     pthread_mutex_lock(&n->hub->lock);
-    T_CHECK(q->n < NT_MESSAGES);
-    q->at[q->n++] = (nt_message){from, bytes, mark};
+    nt_put(n, to, from, bytes, NULL);
     pthread_mutex_unlock(&n->hub->lock);
     return symmSuccess;
 }
 
-static inline symmResult_t nt_receive_(symm_net *base, int rank, void *to, size_t bytes,
-                                       uint32_t mark) {
+static inline symmResult_t nt_post(symm_net *base, symm_net_end to, const void *from, size_t bytes,
+                                   int *posted) {
+    nt_net *n = (nt_net *)base;
+    int under_way = 0;
+    pthread_mutex_lock(&n->hub->lock);
+    const nt_queue *q = &n->hub->queue[to.way][n->rank][to.rank];
+    for (int i = 0; i < q->n; i++) under_way += q->at[i].copy != NULL;
+    *posted = under_way < NT_POSTS;
+    if (*posted) {
+        char *copy = malloc(bytes + 1);
+        T_CHECK(copy != NULL);
+        if (bytes) memcpy(copy, from, bytes);
+        nt_put(n, to, copy, bytes, copy);
+        n->hub->posts++;
+    }
+    pthread_mutex_unlock(&n->hub->lock);
+    return symmSuccess;
+}
+
+static inline symmResult_t nt_receive_(symm_net *base, symm_net_end from, void *to, size_t bytes) {
     nt_net *n = (nt_net *)base;
     T_CHECK(!n->cancelled && n->n < NT_MESSAGES);
-    n->wants[n->n++] = (nt_receive){rank, to, bytes, mark, 0};
+    n->wants[n->n++] = (nt_receive){from, to, bytes, 0};
     return symmSuccess;
 }
 
 /* The oldest message of that rank, if there is one. */
 static inline symmResult_t nt_take(nt_net *n, nt_receive *w) {
-    nt_queue *q = &n->hub->queue[w->rank][n->rank];
+    nt_queue *q = &n->hub->queue[w->end.way][w->end.rank][n->rank];
     if (!q->n) return symmSuccess;
     const nt_message m = q->at[0];
-    if (m.mark != w->mark || m.bytes != w->bytes)
-        return SYMM_ERR(symmMismatch, "rank %d sends %zu bytes of call %u, not %zu of %u", w->rank,
-                        m.bytes, m.mark, w->bytes, w->mark);
+    if (m.mark != w->end.mark || m.bytes != w->bytes)
+        return SYMM_ERR(symmMismatch, "rank %d sends %zu bytes of call %u, not %zu of %u",
+                        w->end.rank, m.bytes, m.mark, w->bytes, w->end.mark);
     if (m.bytes) memcpy(w->to, m.from, m.bytes);
+    free(m.copy);
     memmove(q->at, q->at + 1, (size_t)--q->n * sizeof *q->at);
     w->done = 1;
     n->hub->messages++;
     n->hub->bytes += m.bytes;
     return symmSuccess;
+}
+
+/* Of those that wait for that rank in that way: messages keep their order. */
+static inline int nt_is_first(const nt_net *n, int i) {
+    for (int j = 0; j < i; j++)
+        if (!n->wants[j].done && n->wants[j].end.rank == n->wants[i].end.rank &&
+            n->wants[j].end.way == n->wants[i].end.way)
+            return 0;
+    return 1;
 }
 
 static inline symmResult_t nt_test(symm_net *base, int *left, int *rank) {
@@ -94,23 +125,30 @@ static inline symmResult_t nt_test(symm_net *base, int *left, int *rank) {
     pthread_mutex_lock(&n->hub->lock);
     const int idle = n->hub->slow && n->tests++ % n->hub->slow;
     for (int i = 0; i < n->n; i++) {
-        int first = 1; /* of those that wait for that rank: messages keep their order */
-        for (int j = 0; j < i; j++)
-            first &= n->wants[j].done || n->wants[j].rank != n->wants[i].rank;
-        if (!n->wants[i].done && first && !r && !idle) r = nt_take(n, &n->wants[i]);
-        if (!n->wants[i].done) ++*left, *rank = n->wants[i].rank;
+        if (!n->wants[i].done && nt_is_first(n, i) && !r && !idle) r = nt_take(n, &n->wants[i]);
+        if (!n->wants[i].done) ++*left, *rank = n->wants[i].end.rank;
     }
     if (!*left) n->n = 0;
-    for (int p = 0; p < n->hub->n; p++)
-        if (n->hub->queue[n->rank][p].n) *left += n->hub->queue[n->rank][p].n, *rank = p;
+    for (int way = 0; way < SYMM_NET_WAYS; way++)
+        for (int p = 0; p < n->hub->n; p++) {
+            const nt_queue *q = &n->hub->queue[way][n->rank][p];
+            for (int i = 0; i < q->n; i++)
+                if (!q->at[i].copy) ++*left, *rank = p;
+        }
     pthread_mutex_unlock(&n->hub->lock);
     return r;
+}
+
+static inline void nt_empty(nt_queue *q) {
+    for (int i = 0; i < q->n; i++) free(q->at[i].copy);
+    q->n = 0;
 }
 
 static inline void nt_cancel(symm_net *base) {
     nt_net *n = (nt_net *)base;
     pthread_mutex_lock(&n->hub->lock);
-    for (int p = 0; p < n->hub->n; p++) n->hub->queue[n->rank][p].n = 0;
+    for (int way = 0; way < SYMM_NET_WAYS; way++)
+        for (int p = 0; p < n->hub->n; p++) nt_empty(&n->hub->queue[way][n->rank][p]);
     n->n = 0;
     n->cancelled = 1;
     pthread_mutex_unlock(&n->hub->lock);
@@ -157,6 +195,7 @@ static const symm_net_ops nt_ops = {.name = "threads",
                                     .enter = nt_enter,
                                     .send = nt_send,
                                     .receive = nt_receive_,
+                                    .post = nt_post,
                                     .test = nt_test,
                                     .cancel = nt_cancel,
                                     .tell = nt_tell,
@@ -181,8 +220,9 @@ static inline nt_hub *nt_hub_new(int n) {
     return h;
 }
 static inline void nt_hub_free(nt_hub *h) {
-    for (int a = 0; a < h->n; a++)
-        for (int b = 0; b < h->n; b++) T_EQ(h->queue[a][b].n, 0);
+    for (int way = 0; way < SYMM_NET_WAYS; way++)
+        for (int a = 0; a < h->n; a++)
+            for (int b = 0; b < h->n; b++) T_EQ(h->queue[way][a][b].n, 0);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }

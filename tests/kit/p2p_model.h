@@ -77,6 +77,25 @@ static inline char *pm_place(const pm_rank *r, const pm_message *m, int sends) {
     return r->half[sends][pm_registered(r, m, sends)] + pm_at(r, m, sends);
 }
 
+static inline void pm_prepare(pm_rank *r, const pm_step *st) {
+    for (int i = 0; i < st->n; i++) {
+        const pm_message *m = &st->m[i];
+        if (m->from == r->rank) pk_fill(pm_place(r, m, 1), m->bytes, m->from, m->to, m->no);
+        if (m->to == r->rank) pk_empty(pm_place(r, m, 0), m->bytes);
+    }
+    for (int i = 0; i < PM_SUM; i++) r->sum[i] = r->rank * 1000 + i, r->sum[PM_SUM + i] = -1;
+}
+
+static inline void pm_check(const pm_rank *r, const pm_step *st) {
+    const int n = r->n;
+    for (int i = 0; i < st->n; i++) {
+        const pm_message *m = &st->m[i];
+        if (m->to == r->rank) pk_received(pm_place(r, m, 0), m->bytes, m->from, m->to, m->no);
+    }
+    for (int i = 0; st->sums && i < PM_SUM; i++)
+        T_EQ(r->sum[PM_SUM + i], n * (n - 1) / 2 * 1000 + n * i);
+}
+
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 /* Of several streams each call of a group takes its own. */

@@ -136,10 +136,12 @@ static void what_serves_one_domain_says_so(void) {
     T_OK(symmStreamCreate(&stream));
     T_ERR(symmCommSplit(comm, 0, rank, &child, NULL), symmNotSupported);
     T_MSG(symmGetLastError(NULL), "symmCommDomain");
-    T_ERR(symmSend(&x, 1, symmFloat32, 0, comm, NULL), symmNotSupported);
+    T_ERR(symmSend(&x, 1, symmFloat32, 0, comm, stream), symmNotSupported);
+    T_ERR(symmSend(&x, 1, symmFloat32, ranks, comm, NULL), symmInvalidArgument);
+    T_ERR(symmRecv(NULL, 1, symmFloat32, 0, comm, NULL), symmInvalidArgument);
     T_ERR(symmAllReduce(&x, &y, 1, symmFloat32, symmSum, comm, stream), symmNotSupported);
     T_OK(symmGroupStart());
-    T_ERR(symmAllReduce(&x, &y, 1, symmFloat32, symmSum, comm, NULL), symmNotSupported);
+    T_ERR(symmAllReduce(&x, &y, 1, symmFloat32, symmSum, comm, stream), symmNotSupported);
     T_ERR(symmGroupEnd(), symmNotSupported);
     T_ERR(symmAllReduce(&x, &y, 1, symmFloat32, (symmRedOp_t)77, comm, NULL), symmInvalidArgument);
     T_ERR(symmBroadcast(&x, &y, 1, symmFloat32, ranks, comm, NULL), symmInvalidArgument);

@@ -15,25 +15,6 @@ typedef struct {
     int schedules;
 } job;
 
-static void prepare(pm_rank *r, const pm_step *st) {
-    for (int i = 0; i < st->n; i++) {
-        const pm_message *m = &st->m[i];
-        if (m->from == r->rank) pk_fill(pm_place(r, m, 1), m->bytes, m->from, m->to, m->no);
-        if (m->to == r->rank) pk_empty(pm_place(r, m, 0), m->bytes);
-    }
-    for (int i = 0; i < PM_SUM; i++) r->sum[i] = r->rank * 1000 + i, r->sum[PM_SUM + i] = -1;
-}
-
-static void check(const pm_rank *r, const pm_step *st) {
-    const int n = r->n;
-    for (int i = 0; i < st->n; i++) {
-        const pm_message *m = &st->m[i];
-        if (m->to == r->rank) pk_received(pm_place(r, m, 0), m->bytes, m->from, m->to, m->no);
-    }
-    for (int i = 0; st->sums && i < PM_SUM; i++)
-        T_EQ(r->sum[PM_SUM + i], n * (n - 1) / 2 * 1000 + n * i);
-}
-
 static void replay(pm_rank *r, const pm_step *st, symmStream_t s) {
     const pm_streams one = {{s}, 1};
     symmGraph_t graph;
@@ -53,14 +34,14 @@ static void run_step(pm_rank *r, const pm_step *st) {
     const uint64_t how = t_draw(&r->rolls, 8);
     const pm_streams one = {{r->streams[how % PM_STREAMS]}, 1};
     symmStream_t s = one.at[0];
-    prepare(r, st);
+    pm_prepare(r, st);
     if (s && how >= 5) {
         replay(r, st, s);
     } else {
         for (int i = 0; i < st->repeats; i++) pm_call(r, st, &one);
         if (s) T_OK(symmStreamSynchronize(s));
     }
-    check(r, st);
+    pm_check(r, st);
 }
 
 static void run_rank(int me, int n, void *arg) {

@@ -30,7 +30,8 @@ typedef struct symm_across {
     char text[SYMM_ERR_TEXT];
     /* Of the thread inside. */
     symm_progress users; /* what symmSetProgress had set for it */
-    uint32_t calls;      /* collectives so far, equal on all ranks */
+    uint32_t turns;      /* calls so far */
+    uint32_t calls;      /* collectives of them, equal on all ranks */
     symm_extent *parts;  /* [2 * nranks] of the call: those for each rank, those from each */
     size_t *counts;      /* [domain size] of an inner call */
     const void **from;   /* [domains] what is joined */
@@ -95,7 +96,7 @@ symmResult_t symm_across_register(symm_outer *o, void *buff, size_t size, symmWi
 symmResult_t symm_cross_send(const symm_across_call *a, int rank, const void *from, size_t bytes);
 symmResult_t symm_cross_receive(const symm_across_call *a, int rank, void *to, size_t bytes);
 /* Waits until all that have begun are done. */
-symmResult_t symm_cross_finish(const symm_across_call *a);
+symmResult_t symm_cross_finish(symm_across *s);
 /* dst = the domains' partial results in the order of domains: dst that of the own one, others[] of
  * the other ones, in their order. count: elements. */
 void symm_cross_join(const symm_across_call *a, void *dst, char *const *others, size_t count);
@@ -104,6 +105,12 @@ void symm_cross_join(const symm_across_call *a, void *dst, char *const *others, 
 
 symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_counts *counts,
                                   symmStream_t stream);
+/* A call of this communicator, as errors name it, on that stream: whether it is served. */
+symmResult_t symm_across_check_stream(const symm_across *s, const char *call, symmStream_t stream);
+/* Enters, if the communicator is not over and this thread may use the mover. */
+symmResult_t symm_across_begin(symm_across *s);
+/* Runs fn(arg), with what crosses going on in waits inside. An error is the end for all. */
+symmResult_t symm_across_run(symm_across *s, symmResult_t (*fn)(void *arg), void *arg);
 symmResult_t symm_across_all_reduce(const symm_across_call *a);
 symmResult_t symm_across_reduce(const symm_across_call *a);
 symmResult_t symm_across_reduce_scatter(const symm_across_call *a);
@@ -113,6 +120,8 @@ symmResult_t symm_across_broadcast(const symm_across_call *a);
 symmResult_t symm_across_gather(const symm_across_call *a);
 symmResult_t symm_across_scatter(const symm_across_call *a);
 symmResult_t symm_across_barrier(const symm_across_call *a);
+/* across_messages.c */
+symmResult_t symm_across_message(symm_outer *o, const symm_message *m);
 /* The same by contributions, in rank order over all (across_ordered.c). */
 symmResult_t symm_across_ordered(const symm_across_call *a);
 

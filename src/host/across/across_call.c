@@ -2,9 +2,12 @@
  * that makes it of calls inside a domain and messages between domains. Which one follows from the
  * collective's row: what each buffer holds, whether it reduces, whether it has a root. The thread
  * inside. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/fail.h"
 #include "device/host/reduce.h"
 #include "host/coll/redop.h"
 #include "host/comm/comm.h"
@@ -43,16 +46,16 @@ static const shape *shape_of(const symm_coll_row *row) {
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
+symmResult_t symm_across_check_stream(const symm_across *s, const char *call, symmStream_t stream) {
+    if (!stream) return symmSuccess;
+    return SYMM_ERR(symmNotSupported,
+                    "%s: on a communicator over several domains (%s) stream must be NULL", call,
+                    s->outer.name);
+}
+
 static symmResult_t check_place(const symm_across *s, const symm_coll_row *row,
                                 const symm_counts *counts, symmStream_t stream) {
-    if (symm_group_open())
-        return symm_group_refuse(SYMM_ERR(
-            symmNotSupported, "%s: a communicator over several domains (%s) is in no group",
-            row->call, s->outer.name));
-    if (stream)
-        return SYMM_ERR(symmNotSupported,
-                        "%s: on a communicator over several domains (%s) stream must be NULL",
-                        row->call, s->outer.name);
+    SYMM_TRY(symm_across_check_stream(s, row->call, stream));
     if (counts && s->map.nranks > SYMM_COUNTS_RANKS)
         return SYMM_ERR(symmNotSupported,
                         "%s: there are %d ranks, with counts at most %d are served", row->call,
@@ -134,41 +137,132 @@ static void push(void *arg) {
     if (p->s->users.fn) p->s->users.fn(p->s->users.arg);
 }
 
+symmResult_t symm_across_begin(symm_across *s) {
+    SYMM_TRY(symm_across_enter(s));
+    symmResult_t r = symm_across_known(s);
+    if (!r) r = s->net->ops->enter(s->net);
+    if (r) symm_across_leave(s);
+    return r;
+}
+
 /* What the rank lacks for itself is no error of the others, and they wait: so it is one for all. */
-static symmResult_t run(symm_across_call *a, const shape *as, int varies) {
-    symm_across *s = a->s;
+symmResult_t symm_across_run(symm_across *s, symmResult_t (*fn)(void *arg), void *arg) {
     /* Asking the mover takes some us. Waits do; and who never waits, a sender, once in a while. */
-    symmResult_t r = s->calls % ASK_EVERY ? symm_across_look_inside(s) : symm_across_look(s);
-    a->mark = mark_of(a, varies);
-    s->calls++;
-    const int ordered = s->deterministic && (as->flags & SYMM_COLL_REDUCES);
+    symmResult_t r = s->turns++ % ASK_EVERY ? symm_across_look_inside(s) : symm_across_look(s);
     pushed p = {.s = s};
     symm_progress with = {push, &p};
     symm_progress_swap(&with);
     s->users = with;
-    if (!r) r = ordered ? symm_across_ordered(a) : as->run(a);
+    if (!r) r = fn(arg);
     symm_progress_swap(&with);
     return r ? symm_across_fail(s, r) : symmSuccess;
+}
+
+typedef struct {
+    symm_across_call a;
+    const shape *as;
+    int varies;
+} ready; /* a collective that is checked */
+
+static symmResult_t run(void *arg) {
+    const ready *c = arg;
+    const int ordered = c->a.s->deterministic && (c->as->flags & SYMM_COLL_REDUCES);
+    return ordered ? symm_across_ordered(&c->a) : c->as->run(&c->a);
+}
+
+static symmResult_t run_ready(ready *c) {
+    c->a.mark = mark_of(&c->a, c->varies);
+    c->a.s->calls++;
+    return symm_across_run(c->a.s, run, c);
+}
+
+/* ---- in a group ------------------------------------------------------------------------------ */
+
+typedef struct { /* a call that waits for symmGroupEnd, with all that the program may change */
+    symmComm_t comm;
+    ready c;
+    symm_coll k;
+    symm_extent parts[]; /* [2 * nranks] */
+} queued;
+
+/* The reduction is made anew: the program may have ended its own. */
+static symmResult_t run_scaled(queued *q) {
+    const symmComm_t inner = q->c.a.s->outer.inner;
+    SYMM_TRY(symmRedOpCreatePreMulSum(&q->c.a.op, &q->c.a.scalar, (symmDataType_t)q->k.type,
+                                      symmScalarHostImmediate, inner));
+    const symmResult_t r = run_ready(&q->c);
+    (void)symmRedOpDestroy(q->c.a.op, inner); /* of a communicator that is over, too */
+    return r;
+}
+
+static symmResult_t run_queued(void *args) {
+    queued *q = args;
+    symm_across *s;
+    SYMM_TRY(symm_across_get(q->comm, &s));
+    symmResult_t r = symm_across_begin(s);
+    if (!r) {
+        SYMM_ASSERT(q->c.a.s == s);
+        q->c.a.k = &q->k;
+        q->c.a.to = q->parts;
+        q->c.a.from = q->parts + s->map.nranks;
+        r = q->c.a.scaled ? run_scaled(q) : run_ready(&q->c);
+        symm_across_leave(s);
+    }
+    symm_outer_put(q->comm);
+    return r;
+}
+
+static symmResult_t tell_queued(const void *args, symm_job_tale *t) {
+    const queued *q = args;
+    symm_across *s;
+    SYMM_TRY(symm_across_get(q->comm, &s));
+    snprintf(t->text, sizeof t->text, "communicator %s, rank %d: %s over %d domains", s->outer.name,
+             s->map.rank, symm_colls[q->k.coll].name, s->map.ndomains);
+    symm_outer_put(q->comm);
+    return symmSuccess;
+}
+
+static const symm_job_row queued_row = {.run = run_queued, .tell = tell_queued};
+
+static symmResult_t queue(const ready *c) {
+    const symm_across *s = c->a.s;
+    const size_t parts = 2 * (size_t)s->map.nranks * sizeof(symm_extent),
+                 bytes = sizeof(queued) + parts;
+    queued *q = SYMM_FAIL_ALLOC(across_queue, malloc(bytes));
+    if (!q) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
+    memset(q, 0, sizeof *q);
+    q->comm = s->handle;
+    q->c = *c;
+    q->k = *c->a.k;
+    memcpy(q->parts, s->parts, parts);
+    const symmResult_t r = symm_group_join(s->handle, SYMM_JOB_STAYS, NULL, &queued_row, q, bytes);
+    free(q);
+    return r;
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static symmResult_t call_inside(ready *c, const symm_coll_row *row, const symm_counts *counts) {
+    SYMM_TRY(check_call(&c->a, row, counts));
+    c->varies = symm_coll_varies(row);
+    SYMM_ASSERT(!symm_coll_moves(row) || c->a.esize > 0);
+    const int nothing = c->as->in != SYMM_NONE && !c->varies && !c->a.k->count;
+    if (nothing) return symmSuccess;
+    return symm_group_open() ? queue(c) : run_ready(c);
 }
 
 symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_counts *counts,
                                   symmStream_t stream) {
     symm_across *s = (symm_across *)o;
     const symm_coll_row *row = &symm_colls[k->coll];
-    const shape *as = shape_of(row);
-    symm_across_call a = {.s = s, .k = k};
-    SYMM_ASSERT(as);
-    SYMM_TRY(check_place(s, row, counts, stream));
-    SYMM_TRY(symm_across_enter(s));
-    symmResult_t r = symm_across_known(s);
-    if (!r) r = s->net->ops->enter(s->net);
-    if (!r) r = check_call(&a, row, counts);
-    const int varies = symm_coll_varies(row);
-    SYMM_ASSERT(r || !symm_coll_moves(row) || a.esize > 0);
-    const int nothing = as->in != SYMM_NONE && !varies && !k->count;
-    if (!r && !nothing) r = run(&a, as, varies);
+    ready c = {.a = {.s = s, .k = k}, .as = shape_of(row)};
+    SYMM_ASSERT(c.as);
+    symmResult_t r = check_place(s, row, counts, stream);
+    if (!r) r = symm_across_begin(s);
+    if (r) return symm_group_refuse(r);
+    r = call_inside(&c, row, counts);
     symm_across_leave(s);
-    return r;
+    return r ? symm_group_refuse(r) : symmSuccess;
 }
 
 /* All ranks of a domain have come when its first rank tells the others, and leave when it has heard
@@ -181,6 +275,6 @@ symmResult_t symm_across_barrier(const symm_across_call *a) {
         SYMM_TRY(symm_cross_send(a, symm_domain_rank(d, e, 0), NULL, 0));
         SYMM_TRY(symm_cross_receive(a, symm_domain_rank(d, e, 0), NULL, 0));
     }
-    SYMM_TRY(symm_cross_finish(a));
+    SYMM_TRY(symm_cross_finish(a->s));
     return symmBarrier(a->s->outer.inner, NULL);
 }

@@ -23,7 +23,7 @@ symmResult_t symm_across_all_gather(const symm_across_call *a) {
     for (int e = 0; e < d->ndomains; e++)
         if (e != d->domain)
             SYMM_TRY(symm_cross_send(a, symm_domain_partner(d, e), own, a->to[d->rank].bytes));
-    SYMM_TRY(symm_cross_finish(a));
+    SYMM_TRY(symm_cross_finish(a->s));
     SYMM_TRY(symmGroupStart());
     for (int q = 0; q < d->nranks; q++) {
         char *to = dst + a->from[q].at;
@@ -62,7 +62,7 @@ symmResult_t symm_across_alltoall(const symm_across_call *a) {
         symmRecv(dst + a->from[q].at, a->from[q].bytes, symmUint8, i, inner, NULL);
     }
     SYMM_TRY(symmGroupEnd()); /* what one of the calls said */
-    return symm_cross_finish(a);
+    return symm_cross_finish(a->s);
 }
 
 /* Inside the root's domain all have the message; then each rail sends its slice to the other
@@ -86,7 +86,7 @@ symmResult_t symm_across_broadcast(const symm_across_call *a) {
     if (!at_root && d->place < rails)
         SYMM_TRY(symm_cross_receive(a, symm_domain_rank(d, d->domain_of[k->root], d->place),
                                     dst + lo, hi - lo));
-    SYMM_TRY(symm_cross_finish(a));
+    SYMM_TRY(symm_cross_finish(a->s));
     if (at_root) return symmSuccess;
     SYMM_TRY(symmGroupStart());
     for (int i = 0; i < rails; i++) {
@@ -120,7 +120,7 @@ static symmResult_t with_root(const symm_across_call *a, int gives) {
     if (!is_inside(d, root)) {
         SYMM_TRY(gives ? symm_cross_receive(a, root, dst, a->bytes)
                        : symm_cross_send(a, root, src, a->bytes));
-        return symm_cross_finish(a);
+        return symm_cross_finish(a->s);
     }
     SYMM_TRY(symmGroupStart());
     for (int i = 0; i < d->size && is_root; i++) {
@@ -134,7 +134,7 @@ static symmResult_t with_root(const symm_across_call *a, int gives) {
         gives ? symmRecv(dst, a->bytes, symmUint8, at, inner, NULL)
               : symmSend(src, a->bytes, symmUint8, at, inner, NULL);
     SYMM_TRY(symmGroupEnd()); /* what one of the calls said */
-    return symm_cross_finish(a);
+    return symm_cross_finish(a->s);
 }
 
 symmResult_t symm_across_gather(const symm_across_call *a) {

@@ -74,7 +74,7 @@ static symmResult_t all_reduce_small(const symm_across_call *a) {
     for (int q = 0; q < d->nranks; q++)
         if (d->domain_of[q] != d->domain && symm_domain_stand_in(d, q) == d->place)
             SYMM_TRY(symm_cross_send(a, q, k->dst, a->bytes));
-    SYMM_TRY(symm_cross_finish(a));
+    SYMM_TRY(symm_cross_finish(a->s));
     symm_cross_join(a, k->dst, s->others, k->count);
     return symmSuccess;
 }
@@ -100,7 +100,7 @@ static symmResult_t rail_end(const symm_across_call *a, char *slice, size_t n, i
     const symm_domains *d = &s->map;
     const piece own = parted ? cut(n, d->domain, d->ndomains, a->esize) : (piece){0, n};
     SYMM_ASSERT(symm_domain_is_rail(d) && (!parted || d->ndomains > 2));
-    SYMM_TRY(symm_cross_finish(a));
+    SYMM_TRY(symm_cross_finish(a->s));
     symm_cross_join(a, slice + own.at * a->esize, s->others, own.n);
     if (!parted) return symmSuccess;
     for (int e = 0; e < d->ndomains; e++) {
@@ -110,7 +110,7 @@ static symmResult_t rail_end(const symm_across_call *a, char *slice, size_t n, i
         SYMM_TRY(symm_cross_receive(a, rank, slice + theirs.at * a->esize, theirs.n * a->esize));
         SYMM_TRY(symm_cross_send(a, rank, slice + own.at * a->esize, own.n * a->esize));
     }
-    return symm_cross_finish(a);
+    return symm_cross_finish(a->s);
 }
 
 typedef struct {
@@ -200,7 +200,7 @@ static symmResult_t reduce_chunk(const symm_across_call *a, size_t at, size_t co
     if (symm_domain_is_rail(d) && !at_root)
         SYMM_TRY(symm_cross_send(a, symm_domain_rank(d, d->domain_of[k->root], d->place), slice,
                                  own.n * a->esize));
-    SYMM_TRY(symm_cross_finish(a));
+    SYMM_TRY(symm_cross_finish(a->s));
     if (!at_root) return symmSuccess;
     if (symm_domain_is_rail(d)) symm_cross_join(a, slice, s->others, own.n);
     return collect(a, at, count, own, slice);
@@ -261,7 +261,7 @@ static symmResult_t reduce_column(const symm_across_call *a, size_t at, size_t m
         if (e != d->domain)
             SYMM_TRY(
                 symm_cross_receive(a, symm_domain_partner(d, e), s->others[i++], own * a->esize));
-    SYMM_TRY(symm_cross_finish(a));
+    SYMM_TRY(symm_cross_finish(a->s));
     symm_cross_join(a, dst, s->others, own);
     return symmSuccess;
 }

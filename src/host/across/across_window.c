@@ -22,28 +22,47 @@ static symmResult_t elsewhere(const symm_across *s, symmResult_t r) {
                     s->outer.name, symmGetErrorString(r));
 }
 
-symmResult_t symm_across_register(symm_outer *o, void *buff, size_t size, symmWindow_t *win,
-                                  int flags) {
-    symm_across *s = (symm_across *)o;
-    symmWindow_t part = NULL;
+/* own: what the inner communicator said of this rank's part; part: that, if it was made. */
+static symmResult_t settle(symm_across *s, symmResult_t own, symmWindow_t part, symmWindow_t *win) {
     symmResult_t all;
     char why[SYMM_ERR_TEXT];
-    if (symm_group_open())
-        return symm_group_refuse(SYMM_ERR(symmNotSupported,
-                                          "symmWindowRegister: a communicator over several domains "
-                                          "(%s) is in no group",
-                                          o->name));
-    symmResult_t own = symmWindowRegister(o->inner, buff, size, win ? &part : NULL, flags);
     snprintf(why, sizeof why, "%s", symm_status_text());
     const symmResult_t r = agree(s, own, &all);
     if (!r && !all) {
         symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, part);
-        SYMM_ASSERT(w && w->comm->handle == o->inner && !w->outer);
-        if (w) w->outer = o;
+        SYMM_ASSERT(w && w->comm->handle == s->outer.inner && !w->outer);
+        if (w) w->outer = &s->outer;
         *win = part;
         return symmSuccess;
     }
-    if (part) symmWindowDeregister(o->inner, part);
+    if (part) symmWindowDeregister(s->outer.inner, part);
     if (own) symm_status_adopt(why);
     return own ? own : r ? r : elsewhere(s, all);
+}
+
+typedef struct {
+    symmComm_t comm;
+    void *buff;
+    size_t size;
+    symmWindow_t *win;
+    int flags;
+} register_args;
+
+static symmResult_t register_job(void *args) {
+    const register_args *a = args;
+    symm_across *s;
+    symmWindow_t part = NULL;
+    SYMM_TRY(symm_across_get(a->comm, &s));
+    const symmResult_t own =
+        symmWindowRegister(s->outer.inner, a->buff, a->size, a->win ? &part : NULL, a->flags);
+    const symmResult_t r = settle(s, own, part, a->win);
+    symm_outer_put(a->comm);
+    return r;
+}
+
+symmResult_t symm_across_register(symm_outer *o, void *buff, size_t size, symmWindow_t *win,
+                                  int flags) {
+    const symmComm_t comm = ((symm_across *)o)->handle;
+    register_args a = {comm, buff, size, win, flags};
+    return symm_group_run(comm, SYMM_JOB_STAYS, register_job, &a, sizeof a);
 }

@@ -11,16 +11,21 @@
 #define GRACE_NS 1000000000ull /* for what a rank has sent before it left */
 enum { LOOK_EVERY = 256 };     /* polls of the mover between two looks at all else */
 
+static symm_net_end end_of(const symm_across_call *a, int rank) {
+    SYMM_ASSERT(a->mark < 1u << SYMM_MARK_BITS);
+    return (symm_net_end){.rank = rank, .way = SYMM_NET_CALLS, .mark = a->mark};
+}
+
 symmResult_t symm_cross_send(const symm_across_call *a, int rank, const void *from, size_t bytes) {
     symm_net *n = a->s->net;
     SYMM_ASSERT(a->s->map.domain_of[rank] != a->s->map.domain);
-    return n->ops->send(n, rank, from, bytes, a->mark);
+    return n->ops->send(n, end_of(a, rank), from, bytes);
 }
 
 symmResult_t symm_cross_receive(const symm_across_call *a, int rank, void *to, size_t bytes) {
     symm_net *n = a->s->net;
     SYMM_ASSERT(a->s->map.domain_of[rank] != a->s->map.domain);
-    return n->ops->receive(n, rank, to, bytes, a->mark);
+    return n->ops->receive(n, end_of(a, rank), to, bytes);
 }
 
 static symmResult_t too_late(const symm_across *s, int rank) {
@@ -55,10 +60,8 @@ static symmResult_t look(symm_across *s, wait *w, int left, int rank) {
     return symmSuccess;
 }
 
-symmResult_t symm_cross_finish(const symm_across_call *a) {
-    symm_across *s = a->s;
+symmResult_t symm_cross_finish(symm_across *s) {
     wait w = {.moved_ns = 0};
-    SYMM_ASSERT(a->mark < 1u << SYMM_MARK_BITS);
     for (uint32_t turn = 1;; turn++) {
         int left, rank;
         SYMM_TRY(s->net->ops->test(s->net, &left, &rank));

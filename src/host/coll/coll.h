@@ -22,6 +22,15 @@ typedef struct symm_coll { /* what the user asked for */
 } symm_coll;
 _Static_assert(sizeof(symm_coll) == 56, "calls are compared byte by byte");
 
+typedef struct symm_message { /* a send or a receive, as the user asked for it */
+    void *buff;
+    uint64_t count;
+    symmStream_t stream;
+    uint32_t type;
+    int32_t peer;
+    int sends;
+} symm_message;
+
 typedef struct symm_launch {        /* checked, planned, ready to launch */
     const struct symm_launch *next; /* of a list: the call that comes behind this one */
     symm_comm *comm;
@@ -95,6 +104,12 @@ symmResult_t symm_coll_check_op(const symm_comm *c, const symm_coll *k,
 /* Checks arguments, finds windows, plans. Changes nothing except that windows lose memory that has
  * ended. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
+
+/* Checks the arguments of a message among so many ranks; *bytes: of its buffer. */
+symmResult_t symm_message_check(const symm_message *m, int nranks, uint64_t *bytes);
+static inline const char *symm_message_name(const symm_message *m) {
+    return m->sends ? "symmSend" : "symmRecv";
+}
 
 /* Checks a buffer's address; name: of the argument. */
 symmResult_t symm_coll_check_buffer(const char *name, const void *p, uint64_t bytes);

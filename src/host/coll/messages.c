@@ -11,40 +11,32 @@
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
+#include "host/comm/outer.h"
 #include "host/window/window.h"
 #include "coll.h"
 
-typedef struct { /* what the user asked for */
-    void *buff;
-    uint64_t count;
-    symmStream_t stream;
-    uint32_t type;
-    int32_t peer;
-    int sends;
-} message;
-
-static const char *call_name(const message *m) {
-    return m->sends ? "symmSend" : "symmRecv";
-}
-
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static symmResult_t check(symm_comm *c, const message *m) {
+symmResult_t symm_message_check(const symm_message *m, int nranks, uint64_t *bytes) {
+    const char *call = symm_message_name(m);
     const uint64_t size = symm_type_size(m->type);
-    uint64_t bytes;
     if (!size)
-        return SYMM_ERR(symmInvalidArgument, "%s: datatype=%u: must be 0 to %d", call_name(m),
-                        m->type, symmNumTypes - 1);
-    if (__builtin_mul_overflow(m->count, size, &bytes) || bytes >> 46)
-        return SYMM_ERR(symmInvalidArgument, "%s: count=%llu elements of %llu bytes overflow",
-                        call_name(m), (unsigned long long)m->count, (unsigned long long)size);
-    if ((unsigned)m->peer >= (unsigned)c->nranks)
-        return SYMM_ERR(symmInvalidArgument, "%s: peer=%d: must be 0 to %d", call_name(m), m->peer,
-                        c->nranks - 1);
-    const char *name = m->sends ? "sendbuff" : "recvbuff";
-    SYMM_TRY(symm_coll_check_buffer(name, m->buff, bytes));
+        return SYMM_ERR(symmInvalidArgument, "%s: datatype=%u: must be 0 to %d", call, m->type,
+                        symmNumTypes - 1);
+    if (__builtin_mul_overflow(m->count, size, bytes) || *bytes >> 46)
+        return SYMM_ERR(symmInvalidArgument, "%s: count=%llu elements of %llu bytes overflow", call,
+                        (unsigned long long)m->count, (unsigned long long)size);
+    if ((unsigned)m->peer >= (unsigned)nranks)
+        return SYMM_ERR(symmInvalidArgument, "%s: peer=%d: must be 0 to %d", call, m->peer,
+                        nranks - 1);
+    return symm_coll_check_buffer(m->sends ? "sendbuff" : "recvbuff", m->buff, *bytes);
+}
+
+static symmResult_t check(symm_comm *c, const symm_message *m) {
+    uint64_t bytes;
+    SYMM_TRY(symm_message_check(m, c->nranks, &bytes));
     if (!c->cuda || !bytes || symm_window_at(c, m->buff, bytes)) return symmSuccess;
-    return c->launcher->check_buffer(c, name, m->buff);
+    return c->launcher->check_buffer(c, m->sends ? "sendbuff" : "recvbuff", m->buff);
 }
 
 /* What a kernel relies on: every call is in one channel, in call order. */
@@ -66,7 +58,7 @@ static void list_check(const symm_p2p_list *l) {
 /* This process reaches all of its own memory: a message to itself is never staged. Cores that are
  * far from each other need longer for a ring than the kernel for each page, so there a receiver
  * reads a large message where it is. Nobody writes there: a receiver's buffer is as if staged. */
-static uint64_t offset_of(const symm_comm *c, const symm_win *w, const message *m) {
+static uint64_t offset_of(const symm_comm *c, const symm_win *w, const symm_message *m) {
     const uint64_t bytes = m->count * symm_type_size(m->type);
     if (m->peer == c->rank)
         return (uint64_t)(uintptr_t)m->buff - (c->base + (uint64_t)c->rank * c->stride);
@@ -77,7 +69,7 @@ static uint64_t offset_of(const symm_comm *c, const symm_win *w, const message *
 }
 
 /* A message in one piece needs no window, but a graph keeps it. */
-static void fill_op(symm_comm *c, const message *m, symm_p2p_op *op, symm_win **win) {
+static void fill_op(symm_comm *c, const symm_message *m, symm_p2p_op *op, symm_win **win) {
     const uint64_t bytes = m->count * symm_type_size(m->type);
     const int looks = bytes && (m->stream || c->cuda || symm_p2p_is_big(&c->calls.proto, bytes));
     *win = looks ? symm_window_at(c, m->buff, bytes) : NULL;
@@ -133,7 +125,7 @@ static symmResult_t run_list(symm_comm *c, symm_p2p_list *l, const symmStream_t 
     return c->launcher->messages(c, l, streams, nstreams);
 }
 
-static symmResult_t run_one(symm_comm *c, const message *m) {
+static symmResult_t run_one(symm_comm *c, const symm_message *m) {
     symm_p2p_op op;
     symm_win *win;
     symm_p2p_channel channel = {.first = 0};
@@ -143,7 +135,7 @@ static symmResult_t run_one(symm_comm *c, const message *m) {
 }
 
 /* Each stream once. How many. */
-static int collect_streams(const message *m, int n, symmStream_t *streams) {
+static int collect_streams(const symm_message *m, int n, symmStream_t *streams) {
     int made = 0, k;
     for (int i = 0; i < n; i++) {
         for (k = made; k > 0 && streams[k - 1] != m[i].stream; k--)
@@ -157,7 +149,7 @@ static int collect_streams(const message *m, int n, symmStream_t *streams) {
 
 typedef struct { /* what a group has queued, and the memory for all that its end needs */
     symm_p2p_list list;
-    message *calls;
+    symm_message *calls;
     symmStream_t *streams;
     int n, cap;
 } batch;
@@ -195,7 +187,7 @@ static batch *batch_new(const symm_comm *c, int cap) {
     if (!b) return NULL;
     char *at = (char *)(b + 1);
     *b = (batch){.list = {.args = &c->calls.proto, .refs = 1}, .cap = cap};
-    b->calls = (message *)(void *)cut(&at, n * sizeof *b->calls);
+    b->calls = (symm_message *)(void *)cut(&at, n * sizeof *b->calls);
     b->streams = (symmStream_t *)(void *)cut(&at, n * sizeof *b->streams);
     b->list.ops = (symm_p2p_op *)(void *)cut(&at, n * sizeof *b->list.ops);
     b->list.wins = (symm_win **)(void *)cut(&at, n * sizeof *b->list.wins);
@@ -259,7 +251,7 @@ static symmResult_t make_room(const symm_comm *c, queued *q) {
     return symmSuccess;
 }
 
-static symmResult_t append(symm_comm *c, const message *m, symmComm_t comm) {
+static symmResult_t append(symm_comm *c, const symm_message *m, symmComm_t comm) {
     void *at;
     SYMM_TRY(
         symm_group_behind(comm, c->launcher->job(m->stream), &queued_row, sizeof(queued), &at));
@@ -267,14 +259,14 @@ static symmResult_t append(symm_comm *c, const message *m, symmComm_t comm) {
     q->comm = comm;
     if (c->cuda && q->batch && q->batch->n == SYMM_GPU_P2P_LIST)
         return SYMM_ERR(symmInvalidUsage, "%s: a group on GPUs has at most %d sends and receives",
-                        call_name(m), SYMM_GPU_P2P_LIST);
+                        symm_message_name(m), SYMM_GPU_P2P_LIST);
     SYMM_TRY(make_room(c, q));
     SYMM_ASSERT(q->batch->n < q->batch->cap);
     q->batch->calls[q->batch->n++] = *m;
     return symmSuccess;
 }
 
-static symmResult_t queue(const message *m, symmComm_t comm) {
+static symmResult_t queue(const symm_message *m, symmComm_t comm) {
     symm_comm *c;
     symmResult_t r = symm_comm_enter(comm, SYMM_ENTER_COLL, &c);
     if (r) return symm_group_refuse(r);
@@ -287,8 +279,18 @@ static symmResult_t queue(const message *m, symmComm_t comm) {
 
 /* ---- the public calls ------------------------------------------------------------------------ */
 
-static symmResult_t call(const message *m, symmComm_t comm) {
+/* Of a communicator over several domains. */
+static symmResult_t call_outer(const symm_message *m, symmComm_t comm) {
+    symm_outer *o = symm_outer_get(comm);
+    if (!o) return symm_comm_bad_handle(comm);
+    const symmResult_t r = o->message(o, m);
+    symm_outer_put(comm);
+    return r;
+}
+
+static symmResult_t call(const symm_message *m, symmComm_t comm) {
     symm_comm *c;
+    if (__builtin_expect(symm_outer_is(comm), 0)) return call_outer(m, comm);
     if (__builtin_expect(symm_group_open(), 0)) return queue(m, comm);
     SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     symmResult_t r = check(c, m);
@@ -299,19 +301,21 @@ static symmResult_t call(const message *m, symmComm_t comm) {
 
 symmResult_t symmSend(const void *sendbuff, size_t count, symmDataType_t datatype, int peer,
                       symmComm_t comm, symmStream_t stream) {
-    const message m = {(void *)(uintptr_t)sendbuff, count, stream, (uint32_t)datatype, peer, 1};
+    const symm_message m = {(void *)(uintptr_t)sendbuff, count, stream,
+                            (uint32_t)datatype,          peer,  1};
     return call(&m, comm);
 }
 
 symmResult_t symmRecv(void *recvbuff, size_t count, symmDataType_t datatype, int peer,
                       symmComm_t comm, symmStream_t stream) {
-    const message m = {recvbuff, count, stream, (uint32_t)datatype, peer, 0};
+    const symm_message m = {recvbuff, count, stream, (uint32_t)datatype, peer, 0};
     return call(&m, comm);
 }
 
 symmResult_t symmExplainMessage(symmComm_t comm, int sends, const void *buff, size_t count,
                                 symmDataType_t datatype, int peer, symmExplain_t *plan) {
-    const message m = {(void *)(uintptr_t)buff, count, NULL, (uint32_t)datatype, peer, sends != 0};
+    const symm_message m = {(void *)(uintptr_t)buff, count, NULL,
+                            (uint32_t)datatype,      peer,  sends != 0};
     symm_comm *c;
     symm_p2p_op op;
     symm_win *win;

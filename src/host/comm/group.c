@@ -35,7 +35,7 @@ typedef struct { /* where the threads of a group wait until all of them have sta
 typedef struct queue { /* the jobs of one communicator, in order */
     struct queue *next;
     const void *key;
-    int blocks, threaded;
+    int blocks, stays, threaded;
     job *first, **last, *newest;
     const job *joined; /* to the newest; NULL: none yet */
     gate *gate;
@@ -91,6 +91,10 @@ symmResult_t symm_group_join(const void *key, int kind, symmStream_t stream,
     return add_job(&j, args, bytes);
 }
 
+static int waits(int kind) {
+    return kind == SYMM_JOB_BLOCKS || kind == SYMM_JOB_STAYS;
+}
+
 static job *find_behind(const void *key) {
     job *j = group.behind;
     while (j && j->key != key) j = j->later;
@@ -111,7 +115,7 @@ symmResult_t symm_group_behind(const void *key, int kind, const symm_job_row *ro
         *group.behind_last = j;
         group.behind_last = &j->later;
     }
-    if (kind == SYMM_JOB_BLOCKS) j->kind = kind;
+    if (waits(kind)) j->kind = kind;
     *args = j->args;
     return symmSuccess;
 }
@@ -211,7 +215,7 @@ static void free_jobs(job *j) {
  * the order of the calls there, whatever their communicators. */
 static int is_between(const job *from, const job *to) {
     for (const job *j = from->later; j != to; j = j->later)
-        if (j->kind != SYMM_JOB_BLOCKS && j->stream == to->stream) return 1;
+        if (!waits(j->kind) && j->stream == to->stream) return 1;
     return 0;
 }
 
@@ -219,7 +223,7 @@ static int is_between(const job *from, const job *to) {
 static int joins(queue *q, job *j) {
     job *to = q->newest;
     if (!to || !to->row || !to->row->join || to->row != j->row || to->kind != j->kind) return 0;
-    if (j->kind != SYMM_JOB_BLOCKS && is_between(q->joined ? q->joined : to, j)) return 0;
+    if (!waits(j->kind) && is_between(q->joined ? q->joined : to, j)) return 0;
     if (!to->row->join(to->args, j->args)) return 0;
     q->joined = j;
     j->joined = to;
@@ -233,7 +237,8 @@ static symmResult_t sort_jobs(queue **queues, job *all) {
         queue *q = j->queue = queue_of(queues, j->key);
         if (!q) return SYMM_ERR(symmOutOfMemory, "no memory to run a group");
         if (joins(q, j)) continue;
-        q->blocks |= j->kind == SYMM_JOB_BLOCKS;
+        q->blocks |= waits(j->kind);
+        q->stays |= j->kind == SYMM_JOB_STAYS;
         *q->last = j;
         q->last = &j->next;
         q->newest = j;
@@ -274,25 +279,32 @@ static int threads_for(const queue *queues, const job *all) {
     return blocking > 1 ? blocking - !must_serve(all) : 0;
 }
 
-static symmResult_t start_threads(queue *queues, int wanted, gate *g) {
-    for (queue *q = queues; q && wanted; q = q->next) {
-        if (!q->blocks) continue;
-        wanted--;
-        q->gate = g;
-        q->threaded = 1; /* before its thread looks */
-        int e = SYMM_FAIL_CODE(group_thread, EAGAIN,
-                               pthread_create(&q->thread, NULL, run_behind_gate, q));
-        if (e) {
-            q->threaded = 0;
-            return SYMM_ERR(symmSystemError,
-                            "cannot start a thread for a communicator of the group: %s; none of "
-                            "its calls has run",
-                            strerror(e));
-        }
-        pthread_mutex_lock(&g->lock);
-        g->threads++;
-        pthread_mutex_unlock(&g->lock);
+static symmResult_t start_thread(queue *q, gate *g) {
+    q->gate = g;
+    q->threaded = 1; /* before its thread looks */
+    int e =
+        SYMM_FAIL_CODE(group_thread, EAGAIN, pthread_create(&q->thread, NULL, run_behind_gate, q));
+    if (e) {
+        q->threaded = 0;
+        return SYMM_ERR(symmSystemError,
+                        "cannot start a thread for a communicator of the group: %s; none of its "
+                        "calls has run",
+                        strerror(e));
     }
+    pthread_mutex_lock(&g->lock);
+    g->threads++;
+    pthread_mutex_unlock(&g->lock);
+    return symmSuccess;
+}
+
+/* Those that would rather stay come last. */
+static symmResult_t start_threads(queue *queues, int wanted, gate *g) {
+    for (int stays = 0; stays < 2; stays++)
+        for (queue *q = queues; q && wanted; q = q->next) {
+            if (!q->blocks || q->stays != stays) continue;
+            wanted--;
+            SYMM_TRY(start_thread(q, g));
+        }
     return symmSuccess;
 }
 

@@ -9,11 +9,14 @@
 
 struct symm_coll;
 struct symm_counts;
+struct symm_message;
 
 typedef struct symm_outer { /* first member of a symm_across */
     /* A collective, as the program called it. counts: NULL without a count per rank. */
     symmResult_t (*call)(struct symm_outer *o, const struct symm_coll *k,
                          const struct symm_counts *counts, symmStream_t stream);
+    /* symmSend or symmRecv. */
+    symmResult_t (*message)(struct symm_outer *o, const struct symm_message *m);
     /* symmWindowRegister: a window of each domain, on all ranks or on none. */
     symmResult_t (*register_window)(struct symm_outer *o, void *buff, size_t size,
                                     symmWindow_t *win, int flags);

@@ -157,6 +157,7 @@ symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmRe
     if (!status) status = check_inner(inner);
     if (!status) status = symm_across_make(map, inner, net, &s);
     if (s) s->outer.call = symm_across_call_any;
+    if (s) s->outer.message = symm_across_message;
     if (s) s->outer.register_window = symm_across_register;
     if (!status) status = symm_handle_new(SYMM_KIND_ACROSS, s, symm_across_free, &handle);
     status = agree(boot, w, status);

@@ -1,5 +1,5 @@
-/* net_mpi.c - the mover over MPI: nonblocking messages on a duplicate of the program's
- * communicator, which nobody else uses; and one more for words outside of calls. A receive takes
+/* net_mpi.c - the mover over MPI: nonblocking messages on duplicates of the program's communicator,
+ * which nobody else uses, one for each way; and one more for words outside of calls. A receive takes
  * the next message of its rank whatever its tag is: the tag is the mark, and says whether the other
  * rank made the same call.
  *
@@ -26,9 +26,18 @@ enum { PIECE = 16 << 20 }; /* a longer message is several, so that it is seen to
 enum { TAG_WORD = 0, TAG_GOODBYE = 1 }; /* on the communicator of words */
 
 typedef struct {
-    int rank, bytes, mark;
+    symm_net_end end;
+    int bytes;
     int receives;
 } pending;
+
+typedef struct posted { /* a copy that MPI reads */
+    struct posted *next;
+    MPI_Request request;
+    int rank;
+    size_t bytes;
+    _Alignas(16) char copy[];
+} posted;
 
 typedef struct { /* a word on its way; MPI reads it, so it stays */
     MPI_Request request;
@@ -37,7 +46,7 @@ typedef struct { /* a word on its way; MPI reads it, so it stays */
 
 typedef struct net_mpi {
     symm_net base;
-    MPI_Comm messages, words;
+    MPI_Comm ways[SYMM_NET_WAYS], words;
     int rank, nranks, level;
     int n, room;           /* messages that have begun; done ones have no request any more */
     int left;              /* of them, those that are not done */
@@ -45,6 +54,7 @@ typedef struct net_mpi {
     pending *what;         /* [room] */
     int *done;             /* [room] */
     MPI_Status *status;    /* [room] */
+    posted *posts;         /* that are not known to be done */
     symmResult_t broken;   /* the first error stays */
     char why[SYMM_ERR_TEXT];
     word *said;            /* [nranks]; NULL: nothing */
@@ -128,25 +138,27 @@ static symmResult_t grow(net_mpi *n) {
 static symmResult_t begin(net_mpi *n, pending p, char *at) {
     int rc;
     if (n->n == n->room) SYMM_TRY(grow(n));
-    SYMM_ASSERT(p.rank >= 0 && p.rank < n->nranks && p.rank != n->rank);
+    const symm_net_end e = p.end;
+    SYMM_ASSERT(e.rank >= 0 && e.rank < n->nranks && e.rank != n->rank && e.way < SYMM_NET_WAYS);
+    MPI_Request *request = &n->requests[n->n];
     if (p.receives)
-        rc = MPI_Irecv(at, p.bytes, MPI_BYTE, p.rank, MPI_ANY_TAG, n->messages, &n->requests[n->n]);
+        rc = MPI_Irecv(at, p.bytes, MPI_BYTE, e.rank, MPI_ANY_TAG, n->ways[e.way], request);
     else
-        rc = MPI_Isend(at, p.bytes, MPI_BYTE, p.rank, p.mark, n->messages, &n->requests[n->n]);
+        rc = MPI_Isend(at, p.bytes, MPI_BYTE, e.rank, (int)e.mark, n->ways[e.way], request);
     if (rc) return failed(rc, p.receives ? "MPI_Irecv" : "MPI_Isend");
     n->what[n->n++] = p;
     n->left++;
     return symmSuccess;
 }
 
-static symmResult_t begin_all(symm_net *base, int rank, const char *at, size_t bytes, uint32_t mark,
+static symmResult_t begin_all(symm_net *base, symm_net_end end, const char *at, size_t bytes,
                               int receives) {
     net_mpi *n = (net_mpi *)base;
     SYMM_TRY(known(n));
     if (!n->left) n->n = 0;
     do {
         const int len = (int)(bytes < PIECE ? bytes : PIECE);
-        const symmResult_t r = begin(n, (pending){rank, len, (int)mark, receives}, (char *)at);
+        const symmResult_t r = begin(n, (pending){end, len, receives}, (char *)at);
         if (r) return breaks(n, r);
         at += len;
         bytes -= (size_t)len;
@@ -154,11 +166,61 @@ static symmResult_t begin_all(symm_net *base, int rank, const char *at, size_t b
     return symmSuccess;
 }
 
-static symmResult_t net_send(symm_net *n, int rank, const void *from, size_t bytes, uint32_t mark) {
-    return begin_all(n, rank, from, bytes, mark, 0);
+static symmResult_t net_send(symm_net *n, symm_net_end to, const void *from, size_t bytes) {
+    return begin_all(n, to, from, bytes, 0);
 }
-static symmResult_t net_receive(symm_net *n, int rank, void *to, size_t bytes, uint32_t mark) {
-    return begin_all(n, rank, to, bytes, mark, 1);
+static symmResult_t net_receive(symm_net *n, symm_net_end from, void *to, size_t bytes) {
+    return begin_all(n, from, to, bytes, 1);
+}
+
+/* Frees the copies that MPI has read. */
+static symmResult_t sweep(net_mpi *n) {
+    for (posted **at = &n->posts; *at;) {
+        posted *p = *at;
+        int done = 0;
+        const int rc = MPI_Test(&p->request, &done, MPI_STATUS_IGNORE);
+        if (rc) return breaks(n, failed(rc, "MPI_Isend"));
+        if (!done) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        free(p);
+    }
+    return symmSuccess;
+}
+
+/* Whether so many bytes more may be under way to a rank. */
+static int has_room(const net_mpi *n, int rank, size_t bytes) {
+    int posts = 1;
+    for (const posted *p = n->posts; p; p = p->next) {
+        if (p->rank != rank) continue;
+        posts++;
+        bytes += p->bytes;
+    }
+    return posts <= SYMM_NET_POSTS && bytes <= SYMM_NET_ROOM;
+}
+
+static symmResult_t net_post(symm_net *base, symm_net_end to, const void *from, size_t bytes,
+                             int *done) {
+    net_mpi *n = (net_mpi *)base;
+    *done = 0;
+    SYMM_TRY(known(n));
+    SYMM_TRY(sweep(n));
+    if (!has_room(n, to.rank, bytes)) return symmSuccess;
+    posted *p = SYMM_FAIL_ALLOC(net_post, malloc(sizeof *p + bytes));
+    if (!p) return symmSuccess; /* it is sent from where it is */
+    *p = (posted){.next = n->posts, .rank = to.rank, .bytes = bytes};
+    if (bytes) memcpy(p->copy, from, bytes);
+    const int rc = MPI_Isend(p->copy, (int)bytes, MPI_BYTE, to.rank, (int)to.mark, n->ways[to.way],
+                             &p->request);
+    if (rc) {
+        free(p);
+        return breaks(n, failed(rc, "MPI_Isend"));
+    }
+    n->posts = p;
+    *done = 1;
+    return symmSuccess;
 }
 
 /* What has come is what was expected. A message that is too long is an error of MPI's. */
@@ -168,15 +230,15 @@ static symmResult_t check(const pending *p, const MPI_Status *s, int rc) {
     if (class != MPI_SUCCESS && class != MPI_ERR_TRUNCATE)
         return failed(s->MPI_ERROR, p->receives ? "MPI_Irecv" : "MPI_Isend");
     if (!p->receives) return symmSuccess;
-    if (s->MPI_TAG != p->mark)
+    if (s->MPI_TAG != (int)p->end.mark)
         return SYMM_ERR(symmMismatch,
                         "rank %d, of another domain, made another call than this rank (collective, "
                         "count, type, reduction or root differ)",
-                        p->rank);
+                        p->end.rank);
     MPI_Get_count(s, MPI_BYTE, &bytes);
     if (class == MPI_SUCCESS && bytes == p->bytes) return symmSuccess;
     return SYMM_ERR(symmMismatch, "rank %d, of another domain, sent %s %d bytes, expected were %d",
-                    p->rank, class ? "more than" : "only", class ? p->bytes : bytes, p->bytes);
+                    p->end.rank, class ? "more than" : "only", class ? p->bytes : bytes, p->bytes);
 }
 
 static symmResult_t net_test(symm_net *base, int *left, int *rank) {
@@ -194,7 +256,7 @@ static symmResult_t net_test(symm_net *base, int *left, int *rank) {
     }
     *left = n->left;
     for (int i = 0; i < n->n; i++)
-        if (n->requests[i] != MPI_REQUEST_NULL) *rank = n->what[i].rank;
+        if (n->requests[i] != MPI_REQUEST_NULL) *rank = n->what[i].end.rank;
     SYMM_ASSERT(n->left >= 0 && n->left <= n->n);
     return symmSuccess;
 }
@@ -253,7 +315,7 @@ static int net_is_gone(symm_net *base, int rank) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* 1: every other rank has said goodbye, and has got this one's. */
+/* 1: every other rank has said goodbye, and has got this one's and all that was posted. */
 static int is_left(net_mpi *n) {
     int some = 1, done = 0;
     while (some) {
@@ -265,6 +327,7 @@ static int is_left(net_mpi *n) {
             return 0;
         n->heard += status.MPI_TAG == TAG_GOODBYE;
     }
+    if (sweep(n) || n->posts) return 0;
     if (MPI_Testall(n->nranks, n->goodbyes, &done, MPI_STATUSES_IGNORE)) return 0;
     return done && n->heard == n->nranks - 1;
 }
@@ -283,12 +346,17 @@ static net_mpi *take_left(void) {
     return found;
 }
 
+static void free_comms(net_mpi *n) {
+    for (int i = 0; i < SYMM_NET_WAYS; i++)
+        if (n->ways[i] != MPI_COMM_NULL) MPI_Comm_free(&n->ways[i]);
+    if (n->words != MPI_COMM_NULL) MPI_Comm_free(&n->words);
+}
+
 /* Freed outside of the lock: attributes that MPI copied with a duplicate may run the program's
  * functions. */
 static void reap(void) {
     for (net_mpi *n; (n = take_left()) != NULL;) {
-        MPI_Comm_free(&n->messages);
-        MPI_Comm_free(&n->words);
+        free_comms(n);
         free(n->goodbyes);
         free(n->held);
         free(n);
@@ -326,6 +394,7 @@ static const symm_net_ops mpi_ops = {.name = "mpi",
                                      .enter = net_enter,
                                      .send = net_send,
                                      .receive = net_receive,
+                                     .post = net_post,
                                      .test = net_test,
                                      .cancel = net_cancel,
                                      .tell = net_tell,
@@ -336,25 +405,26 @@ static const symm_net_ops mpi_ops = {.name = "mpi",
 symmResult_t symm_net_mpi_open(const void *mpicomm, symm_net **out) {
     const MPI_Comm comm = *(const MPI_Comm *)mpicomm;
     reap();
-    net_mpi *n = SYMM_FAIL_ALLOC(net_alloc, calloc(1, sizeof *n));
+    net_mpi *n = SYMM_FAIL_ALLOC(net_alloc, calloc(1, sizeof *n)), none;
     /* Also without memory: the others are in these calls, and wait. */
-    MPI_Comm messages = MPI_COMM_NULL, words = MPI_COMM_NULL;
-    int rc = MPI_Comm_dup(comm, &messages);
-    if (!rc) rc = MPI_Comm_dup(comm, &words);
+    net_mpi *at = n ? n : &none;
+    *at = (net_mpi){.base = {&mpi_ops}, .words = MPI_COMM_NULL};
+    for (int i = 0; i < SYMM_NET_WAYS; i++) at->ways[i] = MPI_COMM_NULL;
+    int rc = MPI_Comm_dup(comm, &at->words);
+    for (int i = 0; i < SYMM_NET_WAYS && !rc; i++) rc = MPI_Comm_dup(comm, &at->ways[i]);
     if (!n || rc) {
-        if (messages != MPI_COMM_NULL) MPI_Comm_free(&messages);
-        if (words != MPI_COMM_NULL) MPI_Comm_free(&words);
-        const int without = !n;
+        const symmResult_t r =
+            n ? failed(rc, "MPI_Comm_dup")
+              : SYMM_ERR(symmOutOfMemory, "no memory for a mover between domains");
+        free_comms(at);
         free(n);
-        return without ? SYMM_ERR(symmOutOfMemory, "no memory for a mover between domains")
-                       : failed(rc, "MPI_Comm_dup");
+        return r;
     }
-    *n = (net_mpi){.base = {&mpi_ops}, .messages = messages, .words = words};
     MPI_Comm_rank(comm, &n->rank);
     MPI_Comm_size(comm, &n->nranks);
     MPI_Query_thread(&n->level);
-    MPI_Comm_set_errhandler(messages, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(words, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(n->words, MPI_ERRORS_RETURN);
+    for (int i = 0; i < SYMM_NET_WAYS; i++) MPI_Comm_set_errhandler(n->ways[i], MPI_ERRORS_RETURN);
     *out = &n->base;
     return symmSuccess;
 }

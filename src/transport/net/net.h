@@ -2,9 +2,11 @@
  * other one by it, by their numbers in that communicator. The thread that is inside the
  * communicator; no lock.
  *
- * A message has a mark, which says of which call it is. Messages of one rank to another arrive in
- * their order: the first that is received there is the first that was sent. One whose mark or size
- * is not what its receiver expects is symmMismatch: the ranks have made different calls. */
+ * A message goes by one of two ways: that of collectives, or that of sends and receives, which need
+ * not wait for each other. It has a mark, which says of which call it is. Messages of one rank to
+ * another by one way arrive in their order: the first that is received there is the first that was
+ * sent. One whose mark or size is not what its receiver expects is symmMismatch: the ranks have
+ * made different calls. */
 #ifndef SYMM_NET_H_
 #define SYMM_NET_H_
 
@@ -18,14 +20,24 @@ typedef struct {
     int32_t code, domain; /* symmResult_t; whose word it is */
     char text[SYMM_ERR_TEXT];
 } symm_net_word;
+typedef enum { SYMM_NET_CALLS, SYMM_NET_MESSAGES, SYMM_NET_WAYS } symm_net_way;
+typedef struct { /* where a message goes to, or comes from */
+    int rank;
+    symm_net_way way;
+    uint32_t mark;
+} symm_net_end;
 typedef struct {
     const char *name; /* "mpi" */
     /* Whether this thread may use it now. */
     symmResult_t (*enter)(symm_net *n);
     /* Begin a message. Its memory is the mover's until `test` says that all are done, or `cancel`
      * returns. */
-    symmResult_t (*send)(symm_net *n, int rank, const void *from, size_t bytes, uint32_t mark);
-    symmResult_t (*receive)(symm_net *n, int rank, void *to, size_t bytes, uint32_t mark);
+    symmResult_t (*send)(symm_net *n, symm_net_end to, const void *from, size_t bytes);
+    symmResult_t (*receive)(symm_net *n, symm_net_end from, void *to, size_t bytes);
+    /* Sends a copy: the memory is the caller's again, and `test` does not count it. *posted: 0, there
+     * is no room for it, and nothing is sent. There is room for SYMM_NET_POSTS messages of
+     * SYMM_NET_ROOM bytes together to each rank that are not on their way. */
+    symmResult_t (*post)(symm_net *n, symm_net_end to, const void *from, size_t bytes, int *posted);
     /* *left: how many that have begun are not done; *rank: the other end of one of these. */
     symmResult_t (*test)(symm_net *n, int *left, int *rank);
     /* Gives up what is not done. The mover is of no use for messages afterwards, and may still use
@@ -44,6 +56,7 @@ struct symm_net { /* first member of every kind's own struct */
     const symm_net_ops *ops;
 };
 
+enum { SYMM_NET_POSTS = 64, SYMM_NET_ROOM = 1 << 20 };
 enum { SYMM_MARK_BITS = 15 }; /* of a mark: MPI promises tags up to 32767 */
 
 #endif

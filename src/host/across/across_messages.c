@@ -1,0 +1,159 @@
+/* across_messages.c - sends and receives of a communicator over several domains. Those with a rank of
+ * the own domain are the inner communicator's; the others go by the mover, in a way of their own,
+ * so that the collectives of either side wait for none of them. The thread inside. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "symm_p2p.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "device/host/reduce.h"
+#include "host/comm/group.h"
+#include "across.h"
+
+enum { POST_BYTES = 65536 }; /* up to here a send is copied, and ends without its receive */
+
+/* ---- run ------------------------------------------------------------------------------------- */
+
+typedef struct { /* that run together */
+    symm_across *s;
+    const symm_message *m;
+    int n;
+} several;
+
+static int is_inside(const symm_across *s, const symm_message *m) {
+    return s->map.domain_of[m->peer] == s->map.domain;
+}
+
+static size_t bytes_of(const symm_message *m) {
+    return m->count * symm_type_size(m->type);
+}
+
+/* Of what both sides must say alike. */
+static uint32_t mark_of(const symm_message *m) {
+    uint64_t h = (m->count + 1) * 0x9e3779b97f4a7c15ull ^ (m->type + 1) * 0xc2b2ae3d27d4eb4full;
+    h ^= h >> 29;
+    h *= 0xbf58476d1ce4e5b9ull;
+    return (uint32_t)(h >> (64 - SYMM_MARK_BITS));
+}
+
+/* Receives begin first: what comes has its place. */
+static symmResult_t begin_crossing(const several *all, int sends) {
+    symm_net *net = all->s->net;
+    for (const symm_message *m = all->m; m < all->m + all->n; m++) {
+        const symm_net_end end = {m->peer, SYMM_NET_MESSAGES, mark_of(m)};
+        int posted = 0;
+        if (is_inside(all->s, m) || m->sends != sends) continue;
+        if (sends && bytes_of(m) <= POST_BYTES)
+            SYMM_TRY(net->ops->post(net, end, m->buff, bytes_of(m), &posted));
+        if (sends && !posted) SYMM_TRY(net->ops->send(net, end, m->buff, bytes_of(m)));
+        if (!sends) SYMM_TRY(net->ops->receive(net, end, m->buff, bytes_of(m)));
+    }
+    return symmSuccess;
+}
+
+static symmResult_t call_inner(const symm_across *s, const symm_message *m) {
+    const symmComm_t inner = s->outer.inner;
+    const int place = s->map.place_of[m->peer];
+    const symmDataType_t type = (symmDataType_t)m->type;
+    return m->sends ? symmSend(m->buff, m->count, type, place, inner, NULL)
+                    : symmRecv(m->buff, m->count, type, place, inner, NULL);
+}
+
+static symmResult_t run_inside(const several *all) {
+    int inside = 0;
+    for (int i = 0; i < all->n; i++) inside += is_inside(all->s, &all->m[i]);
+    if (!inside) return symmSuccess;
+    if (all->n == 1) return call_inner(all->s, all->m);
+    SYMM_TRY(symmGroupStart());
+    for (int i = 0; i < all->n; i++)
+        if (is_inside(all->s, &all->m[i])) (void)call_inner(all->s, &all->m[i]);
+    return symmGroupEnd(); /* what one of the calls said */
+}
+
+static symmResult_t run(void *arg) {
+    const several *all = arg;
+    SYMM_ASSERT(all->n > 0 && all->s->net);
+    SYMM_TRY(begin_crossing(all, 0));
+    SYMM_TRY(begin_crossing(all, 1));
+    SYMM_TRY(run_inside(all));
+    return symm_cross_finish(all->s);
+}
+
+/* ---- in a group ------------------------------------------------------------------------------ */
+
+typedef struct { /* what a group has queued */
+    symmComm_t comm;
+    symm_message *m;
+    int n, room;
+} queued;
+
+static symmResult_t run_queued(void *args) {
+    const queued *q = args;
+    symm_across *s;
+    SYMM_TRY(symm_across_get(q->comm, &s));
+    symmResult_t r = symm_across_begin(s);
+    if (!r) {
+        several all = {s, q->m, q->n};
+        r = symm_across_run(s, run, &all);
+        symm_across_leave(s);
+    }
+    symm_outer_put(q->comm);
+    return r;
+}
+
+static void drop_queued(void *args) {
+    free(((queued *)args)->m);
+}
+
+static symmResult_t tell_queued(const void *args, symm_job_tale *t) {
+    const queued *q = args;
+    symm_across *s;
+    int inside = 0, sends = 0;
+    SYMM_TRY(symm_across_get(q->comm, &s));
+    for (int i = 0; i < q->n; i++) inside += is_inside(s, &q->m[i]), sends += q->m[i].sends;
+    *t = (symm_job_tale){.calls = q->n, .messages = q->n, .kernels = inside > 0};
+    snprintf(t->text, sizeof t->text,
+             "communicator %s, rank %d: %d sends and %d receives, of which %d inside the domain",
+             s->outer.name, s->map.rank, sends, q->n - sends, inside);
+    symm_outer_put(q->comm);
+    return symmSuccess;
+}
+
+static const symm_job_row queued_row = {
+    .run = run_queued, .tell = tell_queued, .drop = drop_queued};
+
+static symmResult_t queue(const symm_across *s, const symm_message *m) {
+    void *at;
+    SYMM_TRY(symm_group_behind(s->handle, SYMM_JOB_STAYS, &queued_row, sizeof(queued), &at));
+    queued *q = at;
+    q->comm = s->handle;
+    if (q->n == q->room) {
+        const int room = q->room ? 2 * q->room : 16;
+        symm_message *more =
+            SYMM_FAIL_ALLOC(across_queue, realloc(q->m, (size_t)room * sizeof *more));
+        if (!more) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
+        q->m = more;
+        q->room = room;
+    }
+    SYMM_ASSERT(q->n < q->room);
+    q->m[q->n++] = *m;
+    return symmSuccess;
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+symmResult_t symm_across_message(symm_outer *o, const symm_message *m) {
+    symm_across *s = (symm_across *)o;
+    uint64_t bytes;
+    symmResult_t r = symm_message_check(m, s->map.nranks, &bytes);
+    if (!r) r = symm_across_check_stream(s, symm_message_name(m), m->stream);
+    if (!r) r = symm_across_begin(s);
+    if (r) return symm_group_refuse(r);
+    several one = {s, m, 1};
+    r = symm_group_open() ? queue(s, m) : symm_across_run(s, run, &one);
+    symm_across_leave(s);
+    return r ? symm_group_refuse(r) : symmSuccess;
+}
