@@ -514,6 +514,8 @@ static void launch(int rank) {
         c->shared = need(malloc(SHARED));
         memset(c->shared, 0xa5, SHARED);
         c->late = r->carried ? r->carried : need(emu_stores_new());
+        /* Stores of several CTAs all come behind these, and each CTA has a list of its own. */
+        if (r->carried && l->ctas > 1) emu_stores_all(c->late);
         if (r->carried) emu_stores_inherit(c->late);
         r->carried = NULL;
         c->warps = need(calloc(l->threads / WARP, sizeof *c->warps));

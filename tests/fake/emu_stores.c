@@ -12,7 +12,8 @@
  * what precedes it.
  *
  * - At the end of a grid all stores are visible. If it has let the next one begin before
- * (emu_launch.early), they are visible at the end of that one, and before a release in it.
+ * (emu_launch.early), and that has one CTA, they are visible at the end of that one, and before a
+ * release in it.
  *
  * So each store has the set of threads that come after it. There is no other order between the
  * stores of a list.
