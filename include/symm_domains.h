@@ -3,8 +3,14 @@
  * mpicomm are on several hosts, on the host backend. Inside a domain it runs the kernels of an
  * ordinary communicator; between domains the mover carries messages (MPI).
  *
- * It serves, outside of groups:
+ * It serves, in groups and outside of them:
  * - collectives on the NULL stream, and reductions of symmRedOpCreatePreMulSum;
+ * - symmSend and symmRecv on the NULL stream. To a rank of another domain a send of up to 64 KiB
+ *   ends without its receive while at most 64 of them, 1 MiB together, are under way there;
+ *   others wait for theirs;
+ * - symmCommSplit and symmCommShrink. They make the new communicator in the call, whatever config
+ *   says of blocking; over one domain it is an ordinary one. Shrink takes no SYMM_SHRINK_FAILED.
+ *   The list must be the same on all ranks that stay, or these wait for each other;
  * - symmWindowRegister and symmWindowDeregister. Each domain has a window of its own:
  *   symmWindowPeerPtr is symmNotSupported for ranks of other domains, and symmWindowQuery tells of
  *   this domain;
@@ -18,6 +24,8 @@
  * - Below MPI_THREAD_SERIALIZED that must be the thread that initialised MPI. With
  *   MPI_THREAD_SERIALIZED the program sees to it that no two threads are in MPI or in calls of such
  *   communicators at once.
+ * - If a group has calls of several communicators, those of one over several domains run in the
+ *   caller's thread. Of several such ones all but one run in others: MPI_THREAD_MULTIPLE.
  * - MPI must not be finalised before the communicator is destroyed.
  * - Other domains hear of symmCommRevoke and symmCommAbort at once if the calling thread may enter
  *   MPI and no other one is in a call; else from that call, or the next one here.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # check_hosts.sh - communicators over several hosts: namespaces of this machine with Open MPI's TCP
-# between them (tests/hosts.sh). The collectives, who is where, errors: tests/mp/mp_across.c. What a
-# job gets that has no mover.
+# between them (tests/hosts.sh). The collectives, who is where, errors: tests/mp/mp_across.c.
+# Messages, communicators made from one: mp_p2p.c, mp_across_child.c.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -20,12 +20,13 @@ if [ $rc -ne 0 ]; then
     t_done
 fi
 
-# hosts, layout, tests: each line of theirs is one here
+# hosts, layout, program, tests: each line of theirs is one here
 on_hosts() {
     hosts=$1
     export LAYOUT=$2
-    shift 2
-    timeout 300 tests/hosts.sh "$hosts" "$build/test/mp_across" "$@" >"$dir/log" 2>&1
+    program=$3
+    shift 3
+    timeout 300 tests/hosts.sh "$hosts" "$build/test/$program" "$@" >"$dir/log" 2>&1
     rc=$?
     grep -E '^(ok|not ok) ' "$dir/log" | sed -E 's/^(ok|not ok) [0-9]+ - //' >"$dir/lines"
     while read -r line; do
@@ -41,7 +42,12 @@ on_hosts() {
     [ $rc -eq 0 ] && [ -s "$dir/lines" ] ||
         t_fail "hosts of $hosts ranks, $LAYOUT" "$(tail -n 20 "$dir/log")"
 }
-on_hosts 2,2 block
-on_hosts 1,2 cyclic matrix matrix_in_rank_order ranks_are_where_they_say large_messages
-on_hosts 1,1,2 cyclic matrix matrix_in_rank_order ranks_are_where_they_say large_messages
+on_hosts 2,2 block mp_across
+some='matrix matrix_in_rank_order ranks_are_where_they_say large_messages'
+on_hosts 1,2 cyclic mp_across $some
+on_hosts 1,1,2 cyclic mp_across $some
+for program in mp_p2p mp_across_child; do
+    on_hosts 2,2 block $program
+    on_hosts 1,1,2 cyclic $program
+done
 t_done

@@ -1,6 +1,6 @@
 /* across_kit.h - communicators over several domains for tests, with ranks as threads and a mover
- * between them (net_threads.h). A layout has a letter for each rank's host. Each rank's thread opens
- * and uses its own communicator; the job is made before them. */
+ * between them (net_threads.h). A layout has a letter for each rank's host. Each rank's thread
+ * opens and uses its own communicator; the job is made before them. */
 #ifndef ACROSS_KIT_H_
 #define ACROSS_KIT_H_
 
@@ -21,7 +21,7 @@ typedef struct {
     symmComm_t inner[NT_RANKS];
     uint64_t seed;
     int env, cases, mode;
-    _Atomic int over;
+    _Atomic int met, over;
 } ak_job;
 
 /* The inner communicators of all domains, and what the ranks meet by. */

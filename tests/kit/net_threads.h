@@ -22,6 +22,13 @@ typedef struct { /* from one rank to another, the oldest first */
     int n;
 } nt_queue;
 
+struct nt_hub;
+typedef struct nt_part { /* a mover of some of the ranks */
+    struct nt_part *next;
+    struct nt_hub *hub;
+    int ranks[NT_RANKS], n, opened;
+} nt_part;
+
 typedef struct nt_hub {
     pthread_mutex_t lock;
     int n;
@@ -30,6 +37,7 @@ typedef struct nt_hub {
     int heard[NT_RANKS][NT_RANKS], gone[NT_RANKS];
     uint64_t messages, bytes, posts; /* that have crossed; that were posted */
     int slow;                        /* a test of so many finds nothing done */
+    nt_part *parts;                  /* freed with the hub */
 } nt_hub;
 
 typedef struct {
@@ -41,6 +49,7 @@ typedef struct {
 typedef struct {
     symm_net base;
     nt_hub *hub;
+    pthread_t home; /* who opened it, and may use it */
     int rank, n;
     nt_receive wants[NT_MESSAGES];
     int tests, cancelled;
@@ -53,6 +62,7 @@ static inline symmResult_t nt_enter(symm_net *n) {
 
 static inline void nt_put(nt_net *n, symm_net_end to, const void *from, size_t bytes, char *copy) {
     nt_queue *q = &n->hub->queue[to.way][n->rank][to.rank];
+    T_CHECK(pthread_equal(n->home, pthread_self()));
     T_CHECK(!n->cancelled && to.mark < 1u << SYMM_MARK_BITS && q->n < NT_MESSAGES);
     q->at[q->n++] = (nt_message){from, bytes, to.mark, copy};
 }
@@ -87,6 +97,7 @@ static inline symmResult_t nt_post(symm_net *base, symm_net_end to, const void *
 
 static inline symmResult_t nt_receive_(symm_net *base, symm_net_end from, void *to, size_t bytes) {
     nt_net *n = (nt_net *)base;
+    T_CHECK(pthread_equal(n->home, pthread_self()));
     T_CHECK(!n->cancelled && n->n < NT_MESSAGES);
     n->wants[n->n++] = (nt_receive){from, to, bytes, 0};
     return symmSuccess;
@@ -174,6 +185,32 @@ static inline int nt_told(symm_net *base, symm_net_word *word) {
     return some;
 }
 
+static inline symm_net *nt_open(nt_hub *hub, int rank);
+static inline nt_hub *nt_hub_new(int n);
+/* Each rank opens those of the same ranks in the same order. */
+static inline symmResult_t nt_part_of(symm_net *base, const int *ranks, int nranks,
+                                      symm_net **out) {
+    nt_net *n = (nt_net *)base;
+    int own = 0;
+    while (ranks[own] != n->rank) own++;
+    pthread_mutex_lock(&n->hub->lock);
+    nt_part **at = &n->hub->parts; /* the oldest first */
+    while (*at && ((*at)->n != nranks || (*at)->opened >> own & 1 ||
+                   memcmp((*at)->ranks, ranks, (size_t)nranks * sizeof *ranks) != 0))
+        at = &(*at)->next;
+    if (!*at) {
+        T_CHECK((*at = calloc(1, sizeof **at)) != NULL);
+        (*at)->hub = nt_hub_new((*at)->n = nranks);
+        (*at)->hub->slow = n->hub->slow;
+        memcpy((*at)->ranks, ranks, (size_t)nranks * sizeof *ranks);
+    }
+    (*at)->opened |= 1 << own;
+    nt_hub *hub = (*at)->hub;
+    pthread_mutex_unlock(&n->hub->lock);
+    *out = nt_open(hub, own);
+    return symmSuccess;
+}
+
 static inline int nt_is_gone(symm_net *base, int rank) {
     nt_net *n = (nt_net *)base;
     pthread_mutex_lock(&n->hub->lock);
@@ -201,6 +238,7 @@ static const symm_net_ops nt_ops = {.name = "threads",
                                     .tell = nt_tell,
                                     .told = nt_told,
                                     .is_gone = nt_is_gone,
+                                    .part = nt_part_of,
                                     .close = nt_close};
 
 static inline symm_net *nt_open(nt_hub *hub, int rank) {
@@ -209,6 +247,7 @@ static inline symm_net *nt_open(nt_hub *hub, int rank) {
     n->base.ops = &nt_ops;
     n->hub = hub;
     n->rank = rank;
+    n->home = pthread_self();
     return &n->base;
 }
 
@@ -223,6 +262,11 @@ static inline void nt_hub_free(nt_hub *h) {
     for (int way = 0; way < SYMM_NET_WAYS; way++)
         for (int a = 0; a < h->n; a++)
             for (int b = 0; b < h->n; b++) T_EQ(h->queue[way][a][b].n, 0);
+    for (nt_part *p = h->parts, *next; p; p = next) {
+        next = p->next;
+        nt_hub_free(p->hub);
+        free(p);
+    }
     pthread_mutex_destroy(&h->lock);
     free(h);
 }

@@ -114,10 +114,10 @@ static void group_rank(int me, int n, void *arg) {
     T_OK(symmRedOpCreatePreMulSum(&op, &factor, symmFloat32, symmScalarHostImmediate, comm));
     T_OK(symmGroupStart());
     T_OK(symmSend(&one, 1, symmInt32, (me + 1) % n, comm, NULL));
+    T_OK(symmAlltoAllv(from, counts, displs, to, counts, displs, symmInt32, comm, NULL));
     T_OK(symmAllReduce(&x, &scaled, 1, symmFloat32, op, comm, NULL));
     T_OK(symmAllReduce(&x, &sum, 1, symmFloat32, symmSum, comm, NULL));
     T_OK(symmBroadcast(&x, &first, 1, symmFloat32, 0, comm, NULL));
-    T_OK(symmAlltoAllv(from, counts, displs, to, counts, displs, symmInt32, comm, NULL));
     T_OK(symmRecv(&got, 1, symmInt32, (me + n - 1) % n, comm, NULL));
     T_OK(symmRedOpDestroy(op, comm));
     factor = 7;
@@ -163,6 +163,36 @@ static void a_refused_call_ends_the_group_alone(void) {
     T_EXPECT_WARNINGS();
     ak_job j = ak_new("aab");
     T_THREADS(j.n, refused_rank, &j);
+    nt_hub_free(j.hub);
+}
+
+/* Beside calls of another communicator, which get a thread: MPI may allow the mover no other thread
+ * than the caller's (net_threads.h looks). */
+static void beside_rank(int me, int n, void *arg) {
+    const symmComm_t comm = ak_open(arg, me, symmSuccess, symmSuccess);
+    symmComm_t inner, other;
+    int32_t one = 1, sum, there;
+    T_OK(symmCommDomain(comm, &inner));
+    T_OK(symmCommSplit(inner, 0, 0, &other, NULL));
+    for (int i = 0; i < 20; i++) {
+        sum = there = 0;
+        T_OK(symmGroupStart());
+        for (int k = 0; k < 2; k++) {
+            if ((i ^ k) & 1)
+                T_OK(symmAllReduce(&one, &sum, 1, symmInt32, symmSum, comm, NULL));
+            else
+                T_OK(symmAllReduce(&one, &there, 1, symmInt32, symmSum, other, NULL));
+        }
+        T_OK(symmGroupEnd());
+        T_EQ(sum, n);
+        T_EQ(there, n / 2);
+    }
+    T_OK(symmCommDestroy(other));
+    T_OK(symmCommDestroy(comm));
+}
+static void a_group_runs_it_in_the_callers_thread(void) {
+    ak_job j = ak_new("aabb");
+    T_THREADS(j.n, beside_rank, &j);
     nt_hub_free(j.hub);
 }
 
@@ -233,4 +263,4 @@ static void what_differs_ends_it_for_all(void) {
 
 T_MAIN(T_TIMEOUT(random_schedules, 600), T(a_small_send_ends_without_its_receive),
        T(a_group_keeps_its_calls), T(a_refused_call_ends_the_group_alone), T(windows_of_a_group),
-       T(what_differs_ends_it_for_all))
+       T(a_group_runs_it_in_the_callers_thread), T(what_differs_ends_it_for_all))

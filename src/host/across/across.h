@@ -87,6 +87,10 @@ symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out);
 
 /* ---- across_window.c ------------------------------------------------------------------------- */
 
+/* Whether all ranks can go on; own: whether this one can, with its text. what: it did not do, in an
+ * error of the others. [collective] */
+symmResult_t symm_across_agree(symm_across *s, symmResult_t own, const char *what);
+
 symmResult_t symm_across_register(symm_outer *o, void *buff, size_t size, symmWindow_t *win,
                                   int flags);
 

@@ -1,6 +1,6 @@
-/* across_messages.c - sends and receives of a communicator over several domains. Those with a rank of
- * the own domain are the inner communicator's; the others go by the mover, in a way of their own,
- * so that the collectives of either side wait for none of them. The thread inside. */
+/* across_messages.c - sends and receives of a communicator over several domains. Those with a rank
+ * of the own domain are the inner communicator's; the others go by the mover, in a way of their
+ * own, so that the collectives of either side wait for none of them. The thread inside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,37 +7,30 @@
 #include "host/comm/group.h"
 #include "across.h"
 
-/* The greatest of what the ranks say; after it all domains have come. */
-static symmResult_t agree(symm_across *s, symmResult_t own, symmResult_t *all) {
+symmResult_t symm_across_agree(symm_across *s, symmResult_t own, const char *what) {
     int32_t code = (int32_t)own, worst = 0;
+    char why[SYMM_ERR_TEXT];
+    snprintf(why, sizeof why, "%s", symm_status_text());
     const symmResult_t r = symmAllReduce(&code, &worst, 1, symmInt32, symmMax, s->handle, NULL);
-    *all = (symmResult_t)worst;
-    return r;
-}
-
-static symmResult_t elsewhere(const symm_across *s, symmResult_t r) {
-    return SYMM_ERR(r,
-                    "communicator %s: a rank of another domain could not register its part of the "
-                    "window: %s",
-                    s->outer.name, symmGetErrorString(r));
+    if (own) symm_status_adopt(why);
+    if (own || r) return own ? own : r;
+    return worst ? SYMM_ERR((symmResult_t)worst, "communicator %s: another rank %s: %s",
+                            s->outer.name, what, symmGetErrorString((symmResult_t)worst))
+                 : symmSuccess;
 }
 
 /* own: what the inner communicator said of this rank's part; part: that, if it was made. */
 static symmResult_t settle(symm_across *s, symmResult_t own, symmWindow_t part, symmWindow_t *win) {
-    symmResult_t all;
-    char why[SYMM_ERR_TEXT];
-    snprintf(why, sizeof why, "%s", symm_status_text());
-    const symmResult_t r = agree(s, own, &all);
-    if (!r && !all) {
+    const symmResult_t r = symm_across_agree(s, own, "could not register its part of the window");
+    if (!r) {
         symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, part);
         SYMM_ASSERT(w && w->comm->handle == s->outer.inner && !w->outer);
         if (w) w->outer = &s->outer;
         *win = part;
-        return symmSuccess;
+    } else if (part) {
+        symmWindowDeregister(s->outer.inner, part);
     }
-    if (part) symmWindowDeregister(s->outer.inner, part);
-    if (own) symm_status_adopt(why);
-    return own ? own : r ? r : elsewhere(s, all);
+    return r;
 }
 
 typedef struct {

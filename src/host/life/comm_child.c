@@ -16,8 +16,10 @@
 #include "host/comm/comm.h"
 #include "host/comm/failed.h"
 #include "host/comm/group.h"
+#include "host/comm/outer.h"
 #include "host/gpu/gpu.h"
 #include "transport/mesh/survive.h"
+#include "across_end.h"
 #include "comm_make.h"
 
 #define DEATH_SHOWS_NS \
@@ -251,6 +253,7 @@ static symmResult_t split_off(symmComm_t comm, int color, int key, symmComm_t *n
 
 symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
                            const symmConfig_t *config) {
+    if (symm_outer_is(comm)) return symm_across_split(comm, color, key, newcomm, config);
     return split_off(comm, color, key, newcomm, config, NULL);
 }
 
@@ -389,6 +392,8 @@ static symmResult_t shrink_to(symmComm_t comm, const int *excludeRanks, int nExc
 
 symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
                             symmComm_t *newcomm, const symmConfig_t *config, int flags) {
+    if (symm_outer_is(comm))
+        return symm_across_shrink(comm, excludeRanks, nExclude, newcomm, config, flags);
     return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, NULL);
 }
 

@@ -1,7 +1,7 @@
 /* net_mpi.c - the mover over MPI: nonblocking messages on duplicates of the program's communicator,
- * which nobody else uses, one for each way; and one more for words outside of calls. A receive takes
- * the next message of its rank whatever its tag is: the tag is the mark, and says whether the other
- * rank made the same call.
+ * which nobody else uses, one for each way; and one more for words outside of calls. A receive
+ * takes the next message of its rank whatever its tag is: the tag is the mark, and says whether the
+ * other rank made the same call.
  *
  * A duplicate must not be freed while a message to it may be on its way: Open MPI 4.1 would give
  * that message to the next communicator of the same number. So each rank says goodbye to all
@@ -23,7 +23,7 @@
 #include "base/fail.h"
 
 enum { PIECE = 16 << 20 }; /* a longer message is several, so that it is seen to flow */
-enum { TAG_WORD = 0, TAG_GOODBYE = 1 }; /* on the communicator of words */
+enum { TAG_WORD = 0, TAG_GOODBYE = 1, TAG_PART = 2 }; /* on the communicator of words */
 
 typedef struct {
     symm_net_end end;
@@ -390,6 +390,23 @@ static void net_close(symm_net *base, void *held) {
     reap();
 }
 
+/* MPI_Comm_create_group is collective over the members alone, and goes by the communicator of
+ * words, where nothing is lost in a failed call. */
+static symmResult_t net_part(symm_net *base, const int *ranks, int nranks, symm_net **out) {
+    const net_mpi *n = (net_mpi *)base;
+    MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+    MPI_Comm part = MPI_COMM_NULL;
+    SYMM_ASSERT(nranks > 0 && nranks <= n->nranks);
+    int rc = MPI_Comm_group(n->words, &all);
+    if (!rc) rc = MPI_Group_incl(all, nranks, ranks, &some);
+    if (!rc) rc = MPI_Comm_create_group(n->words, some, TAG_PART, &part);
+    const symmResult_t r = rc ? failed(rc, "MPI_Comm_create_group") : symm_net_mpi_open(&part, out);
+    if (part != MPI_COMM_NULL) MPI_Comm_free(&part);
+    if (some != MPI_GROUP_NULL) MPI_Group_free(&some);
+    if (all != MPI_GROUP_NULL) MPI_Group_free(&all);
+    return r;
+}
+
 static const symm_net_ops mpi_ops = {.name = "mpi",
                                      .enter = net_enter,
                                      .send = net_send,
@@ -400,6 +417,7 @@ static const symm_net_ops mpi_ops = {.name = "mpi",
                                      .tell = net_tell,
                                      .told = net_told,
                                      .is_gone = net_is_gone,
+                                     .part = net_part,
                                      .close = net_close};
 
 symmResult_t symm_net_mpi_open(const void *mpicomm, symm_net **out) {

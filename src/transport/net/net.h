@@ -34,9 +34,9 @@ typedef struct {
      * returns. */
     symmResult_t (*send)(symm_net *n, symm_net_end to, const void *from, size_t bytes);
     symmResult_t (*receive)(symm_net *n, symm_net_end from, void *to, size_t bytes);
-    /* Sends a copy: the memory is the caller's again, and `test` does not count it. *posted: 0, there
-     * is no room for it, and nothing is sent. There is room for SYMM_NET_POSTS messages of
-     * SYMM_NET_ROOM bytes together to each rank that are not on their way. */
+    /* Sends a copy: the memory is the caller's again, and `test` does not count it. *posted: 0,
+     * there is no room for it, and nothing is sent. There is room for SYMM_NET_POSTS messages of
+     * SYMM_NET_ROOM bytes together to each rank, until they are sent. */
     symmResult_t (*post)(symm_net *n, symm_net_end to, const void *from, size_t bytes, int *posted);
     /* *left: how many that have begun are not done; *rank: the other end of one of these. */
     symmResult_t (*test)(symm_net *n, int *left, int *rank);
@@ -48,6 +48,9 @@ typedef struct {
     int (*told)(symm_net *n, symm_net_word *word);
     /* 1: that rank has closed its end. What it sent before has come, or comes soon. */
     int (*is_gone)(symm_net *n, int rank);
+    /* A mover of some of the ranks; ranks[i] is rank i of it. Of one that is over, too. [collective
+     * over these ranks, and over them alone] */
+    symmResult_t (*part)(symm_net *n, const int *ranks, int nranks, symm_net **out);
     /* Frees n and `held`, memory of malloc or NULL, from which messages were sent: once nothing
      * uses them any more, which may be never. Waits for no peer. */
     void (*close)(symm_net *n, void *held);

@@ -1,0 +1,69 @@
+/* boot_net.c - see boot_net.h: each rank sends its block to all others. The thread inside; no
+ * lock. */
+#include "boot_net.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+
+typedef struct {
+    symm_boot base;
+    symm_net *net;
+} boot_net;
+
+/* What has begun is in `blocks`, which the mover may write to. */
+static symmResult_t exchange(boot_net *b, char *blocks, size_t bytes, const symm_wait *w) {
+    const symm_net_ops *ops = b->net->ops;
+    const int self = b->base.rank, n = b->base.nranks;
+    int left = 0, rank = self;
+    for (int r = 0; r < n; r++) {
+        const symm_net_end end = {.rank = r, .way = SYMM_NET_CALLS, .mark = 0};
+        if (r == self) continue;
+        SYMM_TRY(ops->receive(b->net, end, blocks + (unsigned)r * bytes, bytes));
+        SYMM_TRY(ops->send(b->net, end, blocks + (unsigned)self * bytes, bytes));
+    }
+    for (;;) {
+        SYMM_TRY(ops->test(b->net, &left, &rank));
+        if (!left) return symmSuccess;
+        if (w->check) SYMM_TRY(w->check(w->arg));
+        if (symm_wait_over(w))
+            return SYMM_ERR(symmTimeout, "%s: rank %d did not come in time", w->stage, rank);
+        sched_yield();
+    }
+}
+
+static symmResult_t allgather(symm_boot *base, const void *send, void *recv, size_t bytes,
+                              const symm_wait *w) {
+    boot_net *b = (boot_net *)base;
+    const size_t all = (size_t)base->nranks * bytes;
+    SYMM_ASSERT(base->rank >= 0 && base->rank < base->nranks && bytes > 0);
+    char *blocks = SYMM_FAIL_ALLOC(boot_net_blocks, malloc(all));
+    if (!blocks) return SYMM_ERR(symmOutOfMemory, "%s: no memory for an exchange", w->stage);
+    memcpy(blocks + (unsigned)base->rank * bytes, send, bytes);
+    const symmResult_t r = exchange(b, blocks, bytes, w);
+    if (r) {
+        b->net->ops->cancel(b->net); /* it may write to the blocks even so: they stay */
+        return r;
+    }
+    memcpy(recv, blocks, all);
+    free(blocks);
+    return symmSuccess;
+}
+
+static void close_boot(symm_boot *base) {
+    free(base);
+}
+
+static const symm_boot_ops net_ops = {.name = "mover", .allgather = allgather, .close = close_boot};
+
+symmResult_t symm_boot_net_open(symm_net *net, int rank, int nranks, symm_boot **out) {
+    boot_net *b = SYMM_FAIL_ALLOC(boot_net_alloc, calloc(1, sizeof *b));
+    if (!b) return SYMM_ERR(symmOutOfMemory, "no memory for an exchange over a mover");
+    b->base = (symm_boot){.ops = &net_ops, .rank = rank, .nranks = nranks};
+    b->net = net;
+    *out = &b->base;
+    return symmSuccess;
+}

@@ -1,0 +1,34 @@
+/* mpi_across.h - communicators over several domains for tests under mpirun: SYMM_DOMAIN_SIZE cuts
+ * this machine into domains. */
+#ifndef MPI_ACROSS_H_
+#define MPI_ACROSS_H_
+
+#include <stdio.h>
+
+#include "mpi_ranks.h"
+#include "symm_domains.h"
+#include "symm_mpi.h"
+
+/* Domains of so many ranks each; 0: each host is one. */
+static inline symmComm_t new_comm(int size) {
+    char text[16];
+    symmComm_t comm;
+    snprintf(text, sizeof text, "%d", size);
+    setenv("SYMM_DOMAIN_SIZE", text, 1);
+    T_OK(symmCommInitMPI(&comm, MPI_COMM_WORLD, NULL));
+    unsetenv("SYMM_DOMAIN_SIZE");
+    return comm;
+}
+
+/* Sizes of domains, one after the other: 1 to 3, or with T_HOSTS=1, on several hosts, none. */
+static inline int next_size(int size) {
+    const int hosts = getenv("T_HOSTS") != NULL;
+    if (size < 0) return hosts ? 0 : 1;
+    return hosts || size == 3 ? -1 : size + 1;
+}
+#define EACH_SIZE(size)       \
+    int size = next_size(-1); \
+    size >= 0;                \
+    size = next_size(size)
+
+#endif
