@@ -52,7 +52,7 @@ C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(GPU_TESTS) \
                 $(filter-out $(MPI_BENCHES),$(BENCHES))
 M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 # What tests share; an archive, so that only those that use a part take it in.
-T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
+T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake) host_kernels)
 # The GPU kernels on fibers, which unit_*kernels and unit_p2p_leave run.
 EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_stores emu_kernels)
 # Kernels of the device API, as programs write them.
