@@ -26,7 +26,7 @@
  *  - All ranks run, for each index, kernels with the same barriers and sessions, in the same order.
  *  - All threads that wait for each other run at once: ranks that one thread drives in turn cannot.
  *  - Inside a kernel, between Begin and End, a thread calls no function of the library but these:
- *    the end of the communicator waits for the kernel.
+ *    the end of the communicator waits for the kernel (symmInvalidUsage from inside one).
  *
  * Errors: calls that wait return 0, or non-zero if they gave up: the communicator is over on every
  * rank, as symm_device.h says, and the kernel calls symmHostCtaEnd and returns. A peer, a signal or
@@ -68,8 +68,9 @@ typedef struct {
  * was destroyed. symmNotSupported: it is one of GPUs. Else why the communicator is over, also if a
  * kernel of any rank has given up before. After an error the kernel returns: nothing has begun. */
 SYMM_API symmResult_t symmHostCtaBegin(const symmDevComm_t *devComm, int index, symmHostCta_t *cta);
-/* Ends: the index is free, and the communicator may be destroyed. Returns symmSuccess, or why it
- * gave up; symmGetLastError names rank and wait. symmInvalidArgument: it has not begun. */
+/* Ends, by the thread that began: the index is free, and the communicator may be destroyed. Returns
+ * symmSuccess, or why it gave up; symmGetLastError names rank and wait. symmInvalidArgument: it has
+ * not begun. */
 SYMM_API symmResult_t symmHostCtaEnd(symmHostCta_t *cta);
 
 /* ---- inside; not for programs ---------------------------------------------------------------- */

@@ -346,6 +346,24 @@ static void the_end_waits_for_kernels(void) {
     }
 }
 
+/* It would wait for itself. */
+static void no_end_from_inside(void) {
+    T_EXPECT_WARNINGS();
+    for (int aborted = 0; aborted < 2; aborted++) {
+        hkk_rank w;
+        symmComm_t comm;
+        symmHostCta_t cta;
+        T_OK(symmCommInitAll(&comm, 1, NULL));
+        hkk_open(&w, comm, 0, 1);
+        T_OK(symmHostCtaBegin(&w.dev, 0, &cta));
+        T_ERR(aborted ? symmCommAbort(comm) : symmCommDestroy(comm), symmInvalidUsage);
+        T_MSG(symmGetLastError(NULL), "from inside a kernel");
+        T_EQ(symmHostBarrierSync(&cta), 0); /* all is there */
+        T_OK(symmHostCtaEnd(&cta));
+        T_OK(symmCommDestroy(comm));
+    }
+}
+
 /* ---- waits that do not end ------------------------------------------------------------------- */
 
 /* Rank 1 does not come: it revokes the communicator, or the deadline passes. All threads of rank 0
@@ -379,9 +397,9 @@ static void late_rank(int me, int n, void *arg) {
 static void a_rank_that_does_not_come(void) {
     static const hk_kernel kernels[] = {hk_barriers, hk_ring, hk_packets};
     T_EXPECT_WARNINGS();
-    setenv("SYMM_TIMEOUT", "200", 1);
     for (int k = 0; k < 6; k++) {
         job j = {.kernel = kernels[k / 2], .any = k % 2};
+        setenv("SYMM_TIMEOUT", j.any ? "20000" : "200", 1);
         with_job(&j, 2, late_rank);
     }
 }
@@ -392,4 +410,4 @@ T_MAIN(T_TIMEOUT(barriers, 120), T(words_that_are_there_already),
        T_TIMEOUT(packets, 120), T(puts_of_every_size), T(reductions_of_every_type),
        T(on_a_stream_and_in_replays), T(bad_arguments_change_nothing), T(requirements_that_differ),
        T(several_of_one_communicator), T(used_after_its_end), T(the_end_waits_for_kernels),
-       T(a_rank_that_does_not_come))
+       T(no_end_from_inside), T(a_rank_that_does_not_come))

@@ -51,6 +51,13 @@ static symmResult_t launch_begins(void *c) {
     return r;
 }
 
+/* Kernels of the program that the calling thread is in. */
+static _Thread_local int kernels_here;
+
+int symm_launch_inside(void) {
+    return kernels_here;
+}
+
 /* The same of a kernel of the program, which any of its threads may run. */
 symmResult_t symm_launch_begins(symm_comm *c) {
     atomic_fetch_add(&c->order.replays, 1);
@@ -59,11 +66,16 @@ symmResult_t symm_launch_begins(symm_comm *c) {
         r = SYMM_ERR(symmInvalidUsage, "a kernel begins after its communicator %s was destroyed",
                      c->name);
     if (!r) r = symm_comm_used(c);
-    if (r) launch_ended(c);
+    if (r)
+        launch_ended(c);
+    else
+        kernels_here++;
     return r;
 }
 void symm_launch_ended(symm_comm *c) {
     SYMM_ASSERT(atomic_load_explicit(&c->order.replays, memory_order_relaxed) > 0);
+    SYMM_ASSERT(kernels_here > 0); /* the thread that began */
+    kernels_here--;
     launch_ended(c);
 }
 

@@ -26,6 +26,8 @@ symmResult_t symm_launch_may_run(symm_comm *c);
  * the communicator is over, and it does not begin. Any thread. */
 symmResult_t symm_launch_begins(symm_comm *c);
 void symm_launch_ended(symm_comm *c);
+/* How many kernels of the program this thread is in. */
+int symm_launch_inside(void);
 
 typedef struct { /* a call that is captured */
     symm_task_fn fn;
