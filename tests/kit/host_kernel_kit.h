@@ -69,7 +69,7 @@ static inline void *hkk_run_thread(void *arg) {
 /* One kernel on `ctas` threads, which all must succeed. base: what they are told, but for the
  * index. */
 static inline void hkk_run(hk_kernel kernel, const hk_args *base, int ctas) {
-    hkk_thread t[HKK_CTAS];
+    hkk_thread t[HKK_CTAS] = {{0}};
     pthread_t thread[HKK_CTAS];
     for (int i = 0; i < ctas; i++) {
         t[i] = (hkk_thread){kernel, *base};
