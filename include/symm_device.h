@@ -1,5 +1,6 @@
 /* symm_device.h - communicators for kernels of the program: barriers, signals, packets and pointers
- * into every rank's memory, inside a kernel. Host side; symm_device.cuh has what kernels call.
+ * into every rank's memory, inside a kernel. This is how they are made, on both backends. What
+ * kernels call is in symm_device.cuh for GPUs, in symm_device_host.h for the host backend.
  *
  *     symmDevRequirements_t need = SYMM_DEV_REQUIREMENTS_INITIALIZER;
  *     need.barriers = 64;                                      // CTAs of the kernel
@@ -22,8 +23,7 @@
  * communicator is over on every rank, and calls of the host say why (symmCommGetAsyncError). The
  * kernel ends itself; docs/device-api.md shows how.
  *
- * GPUs only: on the host backend symmDevCommCreate returns symmNotSupported. Conventions as in
- * symm.h. */
+ * Conventions as in symm.h. */
 #ifndef SYMM_DEVICE_H_
 #define SYMM_DEVICE_H_
 
@@ -44,25 +44,27 @@ extern "C" {
 typedef struct {
     size_t size;      /* sizeof(symmDevRequirements_t) of the caller */
     uint32_t version; /* SYMM_VERSION_CODE of the caller */
-    /* Groups of threads (CTAs or warps) of one rank that meet the same group of the other ranks, in
-     * barriers and sessions of packets: 0 to SYMM_DEV_MAX_BARRIERS. */
+    /* Groups of threads (CTAs or warps; on the host backend single threads) of one rank that meet
+     * the same group of the other ranks, in barriers and sessions of packets: 0 to
+     * SYMM_DEV_MAX_BARRIERS. */
     int32_t barriers;
     int32_t signals; /* 0 to SYMM_DEV_MAX_SIGNALS */
     int32_t pad;
     /* Data that one group may send each peer within a session, in packets and in lines: bytes.
      * Memory of each rank: about 4 * barriers * ranks * llBytes, and 2.2 times as much as
-     * barriers * ranks * lineBytes. */
+     * barriers * ranks * lineBytes. On the host backend a packet is a line: 2.3 times barriers *
+     * ranks * llBytes, and no memory for lineBytes. */
     uint64_t llBytes, lineBytes;
 } symmDevRequirements_t;
 #define SYMM_DEV_REQUIREMENTS_INITIALIZER \
     { sizeof(symmDevRequirements_t), SYMM_VERSION_CODE, 0, 0, 0, 0, 0 }
 
-/* Passed by value to kernels, as `const __grid_constant__ symmDevComm_t`. Programs read the first
- * five fields; the others are the library's. */
+/* Passed to kernels of GPUs by value, as `const __grid_constant__ symmDevComm_t`, and by pointer to
+ * host kernels. Programs read the first five fields; the others are the library's. */
 typedef struct {
     int32_t rank, nranks;
     int32_t barriers, signals;
-    uint64_t llBytes, lineBytes; /* rounded up */
+    uint64_t llBytes, lineBytes; /* rounded up; host backend: lineBytes is 0 */
     void *handle;
     uint64_t timeoutNs;              /* 0: no deadline */
     uint64_t base, stride;           /* of the resource memory: rank r's at base + r*stride */
@@ -92,12 +94,13 @@ typedef struct {
  * Order: collective.
  * Errors, the same on every rank: symmMismatch: the requirements differ (both are shown);
  * symmInvalidArgument: a requirement is out of range on some rank; symmOutOfMemory: they need more
- * memory or addresses than there are; symmNotSupported: the host backend. */
+ * memory or addresses than there are. */
 SYMM_API symmResult_t symmDevCommCreate(symmComm_t comm, const symmDevRequirements_t *requirements,
                                         symmDevComm_t *devComm);
 /* Ends it here; waits for no peer. Its memory is freed as that of a deregistered window.
  * symmCommDestroy and symmCommAbort end those that are left, and wait before that for all that the
- * GPU's context runs: a kernel may still be reading the abort word.
+ * GPU's context runs: a kernel may still be reading the abort word. On the host backend they wait
+ * for threads between symmHostCtaBegin and symmHostCtaEnd; no kernel begins after that.
  * Requires: this rank's kernels that use it have ended, and no graph with such kernels is launched
  * after this, nor after symmCommDestroy. Kernels of peers may still store into it.
  * Order: local.

@@ -147,7 +147,8 @@ typedef struct {
         /* {symmResult_t << 32 | rank + 1}; 0 go on. Set by the owner's host side and by leaving
          * peers */
         abort;
-    uint64_t left; /* GPUs: {epoch << 32 | SYMM_STAGE_*} of the owner's kernel that set abort */
+    uint64_t left; /* {epoch << 32 | SYMM_STAGE_*} of the owner's kernel that set abort; on the host
+                      backend of the program's only */
     uint64_t
         issued; /* collectives that the owner has issued; for messages about ranks that differ */
     uint64_t

@@ -52,7 +52,7 @@ C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(GPU_TESTS) \
                 $(filter-out $(MPI_BENCHES),$(BENCHES))
 M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 # What tests share; an archive, so that only those that use a part take it in.
-T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
+T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake) host_kernels)
 # The GPU kernels on fibers, which unit_*kernels and unit_p2p_leave run.
 EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_stores emu_kernels)
 # Kernels of the device API, as programs write them.
@@ -155,7 +155,8 @@ $(EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.c $(wildcard include/*.h)
 # Those with kernels of their own: nvcc links the CUDA runtime in, so that they too need no more
 # than the driver.
 CU_EXAMPLE_PROGRAMS := $(CU_EXAMPLES:%=$(OUT)/examples$(S)/%)
-$(CU_EXAMPLE_PROGRAMS): $(wildcard include/*.h include/*.cuh) $(LIBRARIES) $(FATBINS)/flags
+$(CU_EXAMPLE_PROGRAMS): $(wildcard include/*.h include/*.cuh examples/*.cuh) \
+                         $(LIBRARIES) $(FATBINS)/flags
 $(CU_EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.cu
 	@$(call say,NVCC,$@)
 	$(Q)$(NVCC) -std=c++17 -O2 $(gencode) -Iinclude \
@@ -190,7 +191,8 @@ $(FATBINS)/user.fatbin: tests/gpu/user.cu src/device/cuda/ptx.cuh include/symm_d
 	$(Q)$(call compile_gpu,$<)
 # The same, of the device API, for gpu_device_api.
 $(FATBINS)/user_device.fatbin: tests/gpu/user_device.cu tests/kit/device_kernels.inl \
-    tests/kit/emu_dev.h $(wildcard include/*.cuh) include/symm_device.h $(FATBINS)/flags
+    tests/kit/emu_dev.h $(wildcard include/*.cuh examples/*.cuh) include/symm_device.h \
+    $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,-Iinclude -Itests/kit -Itests/fake $<)
 # Not under sanitizers: fibers, whose stacks sanitizers do not know. Not under ThreadSanitizer:

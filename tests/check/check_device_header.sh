@@ -1,8 +1,8 @@
 #!/bin/sh
-# check_device_header.sh - the headers of the device API, as a program's compiler sees them: the
-# host side in C and C++; the device side, with all that it has, for each architecture that it is
-# meant for, with and without SYMM_DEVICE_DEBUG, and without local memory; the code of its page. The
-# last two need nvcc.
+# check_device_header.sh - the headers of the device API, as a program's compiler sees them: host
+# side and host kernels in C and C++; the device side, with all that it has, for each architecture
+# that it is meant for, with and without SYMM_DEVICE_DEBUG, and without local memory; the code of
+# its page. The last two need nvcc.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -19,15 +19,15 @@ find_nvcc() {
     return 1
 }
 
-echo '#include "symm_device.h"' >"$dir/host.c"
+echo '#include "symm_device_host.h"' >"$dir/host.c"
 t_empty "the host side is C" "$(${CC:-gcc} -std=c99 -pedantic -Wall -Wextra -Werror -fsyntax-only \
     -Iinclude "$dir/host.c" 2>&1 | head -n 3)"
 if command -v g++ >/dev/null 2>&1; then
     cp "$dir/host.c" "$dir/host.cc"
-    t_empty "and C++17" "$(g++ -std=c++17 -pedantic -Wall -Wextra -Werror -fsyntax-only -Iinclude \
+    t_empty "and C++11" "$(g++ -std=c++11 -pedantic -Wall -Wextra -Werror -fsyntax-only -Iinclude \
         "$dir/host.cc" 2>&1 | head -n 3)"
 else
-    t_skip "and C++17" "there is no g++"
+    t_skip "and C++11" "there is no g++"
 fi
 
 cat >"$dir/all.cu" <<'CU'

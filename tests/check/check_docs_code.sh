@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_docs_code.sh - the code in docs/memory.md compiles against the public headers and runs on
-# two ranks.
+# check_docs_code.sh - the code in docs/memory.md, and that of host kernels in docs/device-api.md,
+# compiles against the public headers and runs on two ranks.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -69,5 +69,43 @@ if [ "$got" = "$want" ]; then
     t_ok "and runs on two ranks"
 else
     t_fail "and runs on two ranks" "wanted '$want', got '$got'"
+fi
+
+# A file of its own, whose function every rank calls.
+{
+    awk '/^```c$/ { print "#line " NR + 1 " \"docs/device-api.md\""; code = 1; next }
+         /^```$/ { code = 0; next }
+         code { print }' docs/device-api.md
+    cat <<'C'
+#include <pthread.h>
+#include <stdio.h>
+static symmComm_t comms[2];
+static int wrong[2];
+static void *drive(void *arg) {
+    enum { N = 1000 };
+    float y[N];
+    const int rank = arg != NULL;
+    wrong[rank] = first_host_kernel(comms[rank], y, N) != symmSuccess;
+    for (int i = 0; i < N; i++) wrong[rank] += y[i] != 2 * (float)i;
+    return NULL;
+}
+int main(void) {
+    pthread_t thread;
+    if (symmCommInitAll(comms, 2, NULL) || pthread_create(&thread, NULL, drive, comms)) return 1;
+    drive(NULL);
+    pthread_join(thread, NULL);
+    printf("%d wrong\n", wrong[0] + wrong[1]);
+    return symmCommDestroy(comms[0]) || symmCommDestroy(comms[1]);
+}
+C
+} >"$dir/host.c"
+built=$(${CC:-gcc} -std=gnu11 -O1 -Wall -Wextra -Werror -Iinclude "$dir/host.c" -L"$lib" -lsymm \
+    -Wl,-rpath,"$(cd "$lib" && pwd)" -pthread -o "$dir/host" 2>&1)
+t_empty "the host kernel in docs/device-api.md compiles" "$built"
+got=$(SYMM_BACKEND=host timeout 60 "$dir/host" 2>&1)
+if [ "$got" = "0 wrong" ]; then
+    t_ok "and runs on two ranks"
+else
+    t_fail "and runs on two ranks" "$got"
 fi
 t_done

@@ -46,21 +46,22 @@ $(cat "$dir/err")"
         fi
     fi
 fi
-# Its times are other figures each time.
-if is_built fused_norm; then
+# Their times are other figures each time.
+for example in fused_norm moe_device; do
+    is_built $example || continue # is_built fused_norm, is_built moe_device
     ranks=$((devices < 2 ? 2 : devices < 8 ? devices : 8))
     if [ "$devices" -eq 0 ]; then
-        t_skip fused_norm "needs cuda: there is no GPU"
-    else
-        seq 0 $((ranks - 1)) | sed 's/.*/rank &: 0 words differ from the unfused way/' >"$dir/want"
-        timeout 120 "$examples/fused_norm" "$ranks" >"$dir/got" 2>"$dir/err"
-        rc=$?
-        grep '^rank' "$dir/got" | sort >"$dir/ranks"
-        if [ $rc -eq 0 ] && cmp -s "$dir/want" "$dir/ranks" && [ ! -s "$dir/err" ]; then
-            t_ok "fused_norm on $ranks ranks"
-        else
-            t_fail "fused_norm on $ranks ranks" "exit status $rc: $(cat "$dir/got" "$dir/err")"
-        fi
+        t_skip $example "needs cuda: there is no GPU"
+        continue
     fi
-fi
+    seq 0 $((ranks - 1)) | sed 's/.*/rank &: 0 words differ from the unfused way/' >"$dir/want"
+    timeout 120 "$examples/$example" "$ranks" >"$dir/got" 2>"$dir/err"
+    rc=$?
+    grep '^rank' "$dir/got" | sort >"$dir/ranks"
+    if [ $rc -eq 0 ] && cmp -s "$dir/want" "$dir/ranks" && [ ! -s "$dir/err" ]; then
+        t_ok "$example on $ranks ranks"
+    else
+        t_fail "$example on $ranks ranks" "exit status $rc: $(cat "$dir/got" "$dir/err")"
+    fi
+done
 t_done

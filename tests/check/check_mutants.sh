@@ -49,6 +49,7 @@ reached() {
     src/device/host/*.inl) echo $bodies ;;
     src/host/place/*.inl) echo src/host/place/place_narrow.c ;;
     src/device/cuda/*) echo tests/fake/emu_kernels.cc ;;
+    include/symm_device_host.h) echo tests/fake/host_kernels.c ;;
     include/*.cuh) echo tests/fake/emu_device.cc tests/fake/emu_device_debug.cc ;;
     nccl-tests-plugin/*.h) ls nccl-tests-plugin/*.c ;;
     */colls.h) echo src/host/launch/launch_host.c src/host/launch/launch_gpu.c ;;
@@ -76,7 +77,7 @@ compile() { # directory, kind, sources: leaves objects in the directory, prints 
             continue
             ;;
         esac
-        $cc $flags $(sanitizer "$kind") $isa -I"$tree/include" -I"$tree/src" \
+        $cc $flags $(sanitizer "$kind") $isa -I"$tree/include" -I"$tree/src" -Itests/kit \
             -c "$tree/${source%%:*}" -o "$object" || return 1
         echo "$object"
     done
@@ -127,7 +128,7 @@ have() { # kind, test
 copy() { # directory
     rm -rf "${1:?}"
     mkdir -p "$1/tests/fake" && cp -R src include nccl-tests-plugin "$1" &&
-        cp tests/fake/emu* "$1/tests/fake"
+        cp tests/fake/emu* tests/fake/host_kernels.c "$1/tests/fake"
 }
 
 # The rows of tests/check/mutants/, one line each: name|files|sed script|kind|test|its tests

@@ -3,6 +3,8 @@
  * arguments at `t`: fibers (tests/fake/emu_device.cc) and GPUs (tests/gpu/user_device.cu) run the
  * same code. GPU code, all threads. */
 
+#include "../../examples/moe_kernel.cuh"
+
 static __device__ void wrong(const emu_dev_args &t) {
     symm_ptx::put8(&t.out[OUT_WRONG], 1);
 }
@@ -319,8 +321,50 @@ KERNEL(sum_bf16) {
     sums<symmBfloat16>(t);
 }
 
-#define DEVICE_KERNELS(ONE)                                                                     \
-    ONE(barriers)                                                                               \
-    ONE(apart)                                                                                  \
-    ONE(fill) ONE(gather) ONE(signals) ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) \
-        ONE(sum_f32) ONE(sum_f16) ONE(sum_bf16) ONE(twice)
+/* ---- examples/moe_kernel.cuh: the layer, then a look at what it has left --------------------- */
+
+static __device__ symmDevWindow_t part_of(const symmDevWindow_t &w, uint64_t at, uint64_t bytes) {
+    symmDevWindow_t part = w;
+    part.base += at, part.own += at, part.bytes = bytes;
+    return part;
+}
+static __device__ float moe_scale(const emu_dev_args &t, int expert) {
+    return (float)(expert + 2 + t.first);
+}
+KERNEL(moe) {
+    typedef symmDevVec<symmFloat32> vec;
+    const uint64_t tokens = t.len, bytes = tokens * t.items * 16;
+    char *own = symmDevLocalPtr(t.win, t.from);
+    moe_call a;
+    a.dev = t.dc;
+    a.inbox = part_of(t.win, 0, MOE_BOXES), a.results = part_of(t.win, MOE_BOXES, MOE_BOXES);
+    a.tokens = (const uint4 *)own, a.y = (uint4 *)(own + bytes);
+    a.order = (const uint32_t *)(own + 2 * bytes), a.first = a.order + MOE_MOST;
+    a.calls = (uint64_t *)(own + 2 * bytes + MOE_CALLS);
+    a.vecs = t.items, a.places = MOE_MOST;
+    a.scale = moe_scale(t, t.dc.rank);
+    if (t.absent) return;
+    if (moe_layer(a)) {
+        gave_up(t);
+        return;
+    }
+    const int expert = (t.dc.rank + (int)blockIdx.x % t.dc.nranks) % t.dc.nranks;
+    const unsigned part = blockIdx.x / (unsigned)t.dc.nranks,
+                   parts = gridDim.x / (unsigned)t.dc.nranks;
+    const uint64_t all = (uint64_t)(a.first[expert + 1] - a.first[expert]) * a.vecs;
+    for (uint64_t i = part * blockDim.x + threadIdx.x; i < all; i += parts * blockDim.x) {
+        const uint64_t at = a.order[a.first[expert] + i / a.vecs] * (uint64_t)a.vecs + i % a.vecs;
+        float x[4];
+        vec::unpack(a.tokens[at], x);
+        for (int k = 0; k < 4; k++) x[k] = __fmul_rn(x[k], moe_scale(t, expert));
+        if (!same(symm_ptx::load_peer((const char *)&a.y[at]), vec::pack(x))) wrong(t);
+    }
+    done(t);
+}
+
+#define DEVICE_KERNELS(ONE)                                                                        \
+    ONE(barriers)                                                                                  \
+    ONE(apart)                                                                                     \
+    ONE(fill)                                                                                      \
+    ONE(gather) ONE(signals) ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) ONE(sum_f32) \
+        ONE(sum_f16) ONE(sum_bf16) ONE(twice) ONE(moe)

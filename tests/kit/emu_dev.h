@@ -21,6 +21,10 @@ typedef struct {
     uint64_t from, to, len; /* of a copy */
     uint64_t *out;          /* see OUT_ */
 } emu_dev_args;
+/* Of the kernel `moe`, whose tokens lie at `from` in the window: bytes of all boxes, most tokens of
+ * a rank, and where behind tokens and results the counts of calls are, after `order` and
+ * `first`. */
+enum { MOE_BOXES = 4096, MOE_AT = 2 * MOE_BOXES, MOE_MOST = 6, MOE_CALLS = 64 };
 enum { OUT_WRONG, OUT_GAVE_UP, OUT_DONE, OUT_WORDS };
 
 /* Kernels by name; NULL: there is none. debug: those built with SYMM_DEVICE_DEBUG. */

@@ -9,9 +9,10 @@
 
 #include "host/life/dev_comm.h"
 #include "emu_dev.h"
+#include "moe_kit.h"
 #include "t.h"
 
-enum { RANKS = 8, CALLS = 6, WINDOW = 64 << 10, SIGNALS = 4, GROUPS = 8 };
+enum { RANKS = 8, CALLS = 6, WINDOW = 64 << 10, SIGNALS = 16, GROUPS = 8 };
 
 static struct {
     int n, calls;
@@ -236,6 +237,22 @@ static void signals_are_counts_and_can_be_reset(void) {
         for (int c = 0; c < 3; c++) add((call){"emu_dev_counts", 0, 1, 32, {.rounds = 4}});
         run(seed, "counts");
         all_is_well(seed, "counts");
+        end();
+    }
+}
+
+/* ---- a layer of experts (examples/moe_kernel.cuh) -------------------------------------------- */
+
+static void experts(void) {
+    for (int i = 0; i < cases(60); i++) {
+        const uint64_t seed = 18000 + first_seed() + (unsigned)i;
+        begin(seed, ranks_of(i));
+        const int ctas = k.n * (k.n > 4 ? 1 : 1 + (int)draw(2));
+        emu_dev_args a = {.items = 1 + draw(3), .len = draw(MOE_MOST + 1), .from = MOE_AT};
+        for (int r = 0; r < k.n; r++) moe_fill(window(r), k.n, &a, &k.random);
+        for (; a.first < 3; a.first++) add((call){"emu_dev_moe", 0, ctas, 32, a});
+        run(seed, "moe");
+        all_is_well(seed, "moe");
         end();
     }
 }
@@ -573,7 +590,7 @@ T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps),
        T(arrive_and_wait_in_sessions_of_their_own), T_TIMEOUT(packets_in_sessions, 120),
        T_TIMEOUT(lines_in_sessions, 120), T(relaxed_barriers_show_what_earlier_kernels_stored),
        T(signals_in_a_ring), T(signals_that_threads_poll), T(signals_are_counts_and_can_be_reset),
-       T_TIMEOUT(copies_of_any_size_and_place, 120), T(sums_over_ranks),
+       T_TIMEOUT(experts, 120), T_TIMEOUT(copies_of_any_size_and_place, 120), T(sums_over_ranks),
        T_TIMEOUT(an_abort_or_a_death_at_any_step, 120), T(each_wait_has_a_deadline),
        T(who_is_gone_is_not_waited_for), T(a_signal_of_any_rank_ends_when_all_have_left),
        T(who_has_given_up_does_not_arrive), T(what_a_peer_stored_before_it_left_counts),

@@ -3,7 +3,7 @@
  * report. A thread for each rank in collective calls; no lock. */
 #include "fgpu_kit.h"
 
-#include "symm_device.h"
+#include "symm_device_host.h"
 #include "symm_heap.h"
 #include "symm_vec.h"
 
@@ -162,6 +162,18 @@ static void use_after_the_end(void) {
     GK_LEFT(0);
 }
 
+static void not_for_host_kernels(void) {
+    job j;
+    symmHostCta_t cta;
+    T_EXPECT_WARNINGS();
+    begin(&j, 2);
+    T_THREADS(2, make_rank, &j);
+    T_ERR(symmHostCtaBegin(&j.dev[0], 0, &cta), symmNotSupported);
+    T_MSG(symmGetLastError(NULL), "on GPUs");
+    gk_close(j.comms, 2);
+    GK_LEFT(0);
+}
+
 /* A kernel may still be reading the abort word: with a device communicator left, the end waits for
  * the context; without one it asks it nothing. */
 static void the_end_waits_for_kernels(void) {
@@ -296,22 +308,7 @@ static void windows_at_no_one_distance(void) {
     GK_LEFT(0);
 }
 
-/* ---- without a GPU --------------------------------------------------------------------------- */
-
-static void none_on_the_host_backend(void) {
-    symmComm_t comm;
-    const symmDevRequirements_t q = SYMM_DEV_REQUIREMENTS_INITIALIZER;
-    symmDevComm_t d = {.rank = 7};
-    T_EXPECT_WARNINGS();
-    setenv("SYMM_BACKEND", "host", 1);
-    T_OK(symmCommInitAll(&comm, 1, NULL));
-    T_ERR(symmDevCommCreate(comm, &q, &d), symmNotSupported);
-    T_MSG(symmGetLastError(comm), "host backend");
-    T_EQ(d.rank, 7);
-    T_OK(symmCommDestroy(comm));
-}
-
 T_MAIN(T(what_kernels_are_told), T(dirty_memory_is_cleared), T(made_in_a_group),
        T(use_after_the_end), T(the_end_waits_for_kernels), T(what_kernels_report_is_told_by_calls),
        T(windows_of_heaps), T(registered_windows_of_two), T(windows_at_no_one_distance),
-       T(none_on_the_host_backend))
+       T(not_for_host_kernels))

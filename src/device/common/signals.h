@@ -1,6 +1,7 @@
 /* signals.h - signals of one-sided calls on the host backend: raising one, and waiting for it. The
- * words lie in the control block of the rank that waits (symm_types.h). wait.c has the functions.
- * The thread that runs the call; no lock. */
+ * words lie in the control block of the rank that waits (symm_types.h). Besides, how kernels of the
+ * program wait for a word, wherever it lies. wait.c has the functions. The thread that runs the
+ * call or kernel; no lock. */
 #ifndef SYMM_SIGNALS_H_
 #define SYMM_SIGNALS_H_
 
@@ -17,5 +18,14 @@ int symm_signal_wait(const symm_args *a, const uint64_t *raised, uint64_t want, 
                      symm_outcome *out);
 /* The peers' abort words are set to *out's reason. */
 void symm_signal_give_up(const symm_args *a, symm_outcome *out);
+
+/* A kernel of the program waits until *word, which `peer` releases (-1: any rank), is at most
+ * `ahead` beyond `want`. what: 0 a barrier, 1 a signal, 2 a packet. 0, or non-zero: it gave up, as
+ * symm_program_over. */
+int symm_program_wait(const symm_args *a, const uint64_t *word, uint64_t want, uint64_t ahead,
+                      int peer, uint32_t what);
+/* A kernel of the program has given up for *out: the reason goes to this rank's abort word, where
+ * calls of the host find it, and to every peer's. The first reason stays. */
+void symm_program_over(const symm_args *a, symm_outcome *out, uint32_t what);
 
 #endif

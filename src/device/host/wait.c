@@ -1,6 +1,7 @@
 /* wait.c - the slow path of a device-side wait on the host backend, and what a kernel does when it
- * must leave; signals, which are words to wait for. Runs on the thread that runs the kernel (the
- * caller's, or a stream's worker). Takes no lock. */
+ * must leave; signals, and words of the program's kernels, which are words to wait for. Runs on the
+ * thread that runs the kernel (the caller's, a stream's worker, or any of the program's). Takes no
+ * lock. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <time.h>
@@ -62,21 +63,29 @@ static void tell_long(symm_cta *c, int peer) {
     c->long_seen = 1;
 }
 
+/* Pairs with the release in the peer's destroy (say_left in comm_end.c): whatever it wrote for us
+ * before it left is visible by now. */
+static int has_left(const symm_cta *c, int peer) {
+    return __atomic_load_n(&symm_ctl_of(c->a, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT;
+}
+/* Whom a wait for any rank (peer < 0) can still hear from: 0: nobody, all others have left. */
+static int any_is_here(const symm_cta *c) {
+    for (int q = 1; q < c->a->nranks; q++)
+        if (!has_left(c, symm_peer(c->a, q))) return 1;
+    return c->a->nranks == 1; /* its own threads */
+}
+
 int symm_wait_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
     uint64_t now = now_ns();
     if (*turns == 0) *turns = now;
     uint64_t waited = now - *turns;
     if (c->a->timeout_ns && waited > c->a->timeout_ns) return leave(c, symmTimeout, peer, stage);
-    if (waited > LONG_NS) tell_long(c, peer);
-    const symm_ctl *theirs = symm_ctl_of(c->a, peer);
-    /* Pairs with the release in the peer's destroy: whatever it wrote for us before it left is
-     * visible by now. */
-    if (waited <= LEFT_GRACE_NS ||
-        __atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) != SYMM_STATE_LEFT)
-        return 0;
+    if (waited > LONG_NS && peer >= 0 && peer != c->a->rank) tell_long(c, peer);
+    if (waited <= LEFT_GRACE_NS || (peer < 0 ? any_is_here(c) : !has_left(c, peer))) return 0;
     /* It may have written our word and left since we last looked: the word is polled once more
      * before it counts as missing. */
-    if (c->left_seen == *turns) return leave(c, symmRemoteError, peer, stage);
+    if (c->left_seen == *turns)
+        return leave(c, symmRemoteError, peer < 0 ? symm_peer(c->a, 1) : peer, stage);
     c->left_seen = *turns;
     return 0;
 }
@@ -156,5 +165,33 @@ int symm_signal_wait(const symm_args *a, const uint64_t *raised, uint64_t want, 
     /* Pairs with symm_signal_raise. The word is at want, or beyond. */
     if (!symm_wait_within(&c, raised, want, INT64_MAX, peer, SYMM_STAGE_SIGNAL)) return 0;
     symm_signal_give_up(a, out);
+    return 1;
+}
+
+/* ---- kernels of the program ------------------------------------------------------------------ */
+
+/* As GPUs do it (leave in symm_device.cuh): what was waited for first, then the reason. */
+void symm_program_over(const symm_args *a, symm_outcome *out, uint32_t what) {
+    const symm_cta c = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = out};
+    const uint64_t word = (uint64_t)out->code << 32 | (uint32_t)(out->rank + 1);
+    uint64_t none = 0;
+    if (!symm_ld_relaxed(&c.ctl->abort)) {
+        symm_st_relaxed(&c.ctl->left, (uint64_t)what << 32 | SYMM_STAGE_DEVICE);
+        /* Pairs with the acquires of symm_comm_abort_word, by which symm_comm_adopt_abort finds
+         * `left`, and of symm_wait_abort in this rank's other kernels. */
+        __atomic_compare_exchange_n(&c.ctl->abort, &none, word, 0, __ATOMIC_RELEASE,
+                                    __ATOMIC_RELAXED);
+    }
+    symm_tell_peers(&c);
+}
+
+/* Epoch 0, as in symm_signal_wait. */
+int symm_program_wait(const symm_args *a, const uint64_t *word, uint64_t want, uint64_t ahead,
+                      int peer, uint32_t what) {
+    symm_outcome out = {.code = 0};
+    symm_cta c = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = &out};
+    /* Pairs with the releases of symm_device_host.h. */
+    if (!symm_wait_within(&c, word, want, ahead, peer, SYMM_STAGE_DEVICE)) return 0;
+    symm_program_over(a, &out, what);
     return 1;
 }

@@ -163,7 +163,8 @@ typedef struct {
     int often;       /* GPUs: calls to come that are marked at once, as the stream changed lately */
     symm_captured captured[SYMM_CAPTURES]; /* of the calls of each capture */
     uint64_t ncaptured;                    /* captured calls so far */
-    _Atomic int replays; /* host backend: launches of graphs with its calls that have not ended */
+    _Atomic int replays; /* host backend: launches of graphs with its calls, and threads of kernels
+                            of the program, that have not ended */
     int graphs;          /* GPUs: graphs of memory plans were launched and may still run */
     symm_mark graph_end; /* GPUs: behind the last of them; not set: it could not be marked */
     const symm_observer *observer;            /* NULL: nobody */

@@ -107,13 +107,19 @@ symmResult_t symm_comm_used(symm_comm *c) {
     return symm_comm_told(c);
 }
 
-/* What a kernel of the program waited for, as symm_device.cuh numbers it. */
+/* What a kernel of the program waited for, as symm_device.cuh and symm_device_host.h number it. */
 static const char *device_wait(uint32_t what) {
     static const char *const names[] = {"barrier", "signal", "packet", "line"};
     return what < sizeof names / sizeof names[0] ? names[what] : "peer";
 }
 
-/* GPUs: what the own kernel was doing when it left; written before the abort word. */
+/* {epoch or what was waited for << 32 | SYMM_STAGE_*} of a rank's kernel that set the abort word
+ * itself, written before it; 0: none. GPUs, and kernels of the program on the host backend. */
+static uint64_t left_by(const symm_comm *c, int rank) {
+    return __atomic_load_n(&symm_comm_ctl(c, rank)->left, __ATOMIC_RELAXED);
+}
+
+/* What the own kernel was doing when it left. */
 static void add_stage(const symm_comm *c, uint64_t left, char *text, size_t cap) {
     char waits[120];
     const size_t at = strlen(text);
@@ -130,12 +136,12 @@ static void add_stage(const symm_comm *c, uint64_t left, char *text, size_t cap)
 
 void symm_comm_adopt_abort(symm_comm *c) {
     char text[SYMM_ERR_TEXT];
-    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
-    const uint64_t word = symm_comm_abort_word(c);
+    const uint64_t word = symm_comm_abort_word(c); /* not 0: there are control blocks */
     if (!word || symm_comm_code(c) != symmSuccess) return;
+    const uint64_t left = left_by(c, c->rank);
     symmResult_t code = (symmResult_t)(word >> 32);
     symm_comm_reason(c, code, (int)(uint32_t)word - 1, text, sizeof text - 128);
-    if (c->cuda && ctl->left) add_stage(c, ctl->left, text, sizeof text);
+    if (left) add_stage(c, left, text, sizeof text);
     symm_comm_fail(c, code, (int)(uint32_t)word - 1, text);
 }
 
@@ -197,22 +203,23 @@ static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t ca
         snprintf(text, cap, "%s", calls);
 }
 
-/* GPUs: whether a kernel of the program found what is wrong, on this rank or on that one. It has
- * written `left` before the abort word by which we know. */
+/* Whether a kernel of the program found what is wrong, on this rank or on that one. It has written
+ * `left` before the abort word by which we know. */
 static int device_left(const symm_comm *c, int rank) {
-    if (!c->cuda || rank < 0 || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return 0;
-    return (uint32_t)symm_comm_ctl(c, rank)->left == SYMM_STAGE_DEVICE ||
-           (uint32_t)symm_comm_ctl(c, c->rank)->left == SYMM_STAGE_DEVICE;
+    if (rank < 0 || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return 0;
+    return (uint32_t)left_by(c, rank) == SYMM_STAGE_DEVICE ||
+           (uint32_t)left_by(c, c->rank) == SYMM_STAGE_DEVICE;
 }
 
-/* GPUs: a call that the rank alone could have ended, or a wrong kernel of the program's. */
+/* GPUs: a call that the rank alone could have ended. Both backends: a wrong kernel of the
+ * program's. */
 static void left_alone(const symm_comm *c, int rank, char *text, size_t cap) {
     if (device_left(c, rank))
         SYMM_SAY(text, cap,
                  "a kernel of rank %d uses a barrier, signal, packet or peer that its device "
                  "communicator does not have, or two objects of one barrier",
                  rank);
-    else if ((uint32_t)symm_comm_ctl(c, rank)->left == SYMM_STAGE_SIGNAL)
+    else if ((uint32_t)left_by(c, rank) == SYMM_STAGE_SIGNAL)
         symm_signal_alone(rank, text, cap);
     else
         symm_message_alone(rank, text, cap);
@@ -244,8 +251,8 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
     case symmAborted: SYMM_SAY(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: SYMM_SAY(text, cap, "%s died or left the communicator", who); break;
     case symmInvalidUsage:
-        if (c->cuda &&
-            rank >= 0) { /* p2p.cuh, onesided.cuh and kernels of the program leave with it */
+        /* p2p.cuh, onesided.cuh and kernels of the program leave with it */
+        if (rank >= 0 && (c->cuda || device_left(c, rank))) {
             left_alone(c, rank, text, cap);
             break;
         }

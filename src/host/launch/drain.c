@@ -25,6 +25,11 @@ static symmResult_t await_replays(symm_comm *c) {
     /* acquire pairs with the release of launch_ended in host_task.c */
     while (atomic_load_explicit(&c->order.replays, memory_order_acquire)) {
         SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
+        if (symm_launch_inside())
+            return SYMM_ERR(symmInvalidUsage,
+                            "communicator %s is ended from inside a kernel (before its "
+                            "symmHostCtaEnd), and would wait for it",
+                            c->name);
         nap(&us);
     }
     return symmSuccess;

@@ -1,7 +1,7 @@
 /* host_task.c - what calls of the host backend share on their way to a stream or a graph: whether
  * they may run, how they are captured, what happens behind them, and what becomes of a kernel that
- * had to leave. The communicator's user thread; symm_launch_may_run, symm_host_task_left and the
- * functions that a graph calls: any thread. No lock. */
+ * had to leave. The communicator's user thread; symm_launch_may_run, symm_launch_begins and _ended,
+ * symm_host_task_left and the functions that a graph calls: any thread. No lock. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -49,6 +49,34 @@ static symmResult_t launch_begins(void *c) {
     symmResult_t r = may_launch(c);
     if (r) launch_ended(c);
     return r;
+}
+
+/* Kernels of the program that the calling thread is in. */
+static _Thread_local int kernels_here;
+
+int symm_launch_inside(void) {
+    return kernels_here;
+}
+
+/* The same of a kernel of the program, which any of its threads may run. */
+symmResult_t symm_launch_begins(symm_comm *c) {
+    atomic_fetch_add(&c->order.replays, 1);
+    symmResult_t r = symmSuccess;
+    if (symm_comm_state(c) == SYMM_COMM_FINAL)
+        r = SYMM_ERR(symmInvalidUsage, "a kernel begins after its communicator %s was destroyed",
+                     c->name);
+    if (!r) r = symm_comm_used(c);
+    if (r)
+        launch_ended(c);
+    else
+        kernels_here++;
+    return r;
+}
+void symm_launch_ended(symm_comm *c) {
+    SYMM_ASSERT(atomic_load_explicit(&c->order.replays, memory_order_relaxed) > 0);
+    SYMM_ASSERT(kernels_here > 0); /* the thread that began */
+    kernels_here--;
+    launch_ended(c);
 }
 
 const symm_graph_user symm_launch_replayed = {.retain = retain_comm,

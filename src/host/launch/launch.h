@@ -22,6 +22,13 @@ extern const symm_graph_user symm_launch_replayed;
 /* Whether a task may run: its communicator lives. */
 symmResult_t symm_launch_may_run(symm_comm *c);
 
+/* A kernel of the program begins: the end of the communicator waits until it has ended. An error:
+ * the communicator is over, and it does not begin. Any thread. */
+symmResult_t symm_launch_begins(symm_comm *c);
+void symm_launch_ended(symm_comm *c);
+/* How many kernels of the program this thread is in. */
+int symm_launch_inside(void);
+
 typedef struct { /* a call that is captured */
     symm_task_fn fn;
     void *args; /* copied */

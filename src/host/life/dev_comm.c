@@ -1,6 +1,6 @@
 /* dev_comm.c - device communicators (symm_device.h): their memory, which is a heap of its own, and
  * what kernels are told of it; windows for kernels. The communicator's user thread. No lock. */
-#include "symm_device.h"
+#include "symm_device_host.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -92,6 +92,23 @@ uint64_t symm_dev_comm_lay_out(const symmDevRequirements_t *q, symmDevComm_t *d)
     return at;
 }
 
+uint64_t symm_dev_comm_lay_out_host(const symmDevRequirements_t *q, symmDevComm_t *d) {
+    const uint64_t groups = (uint64_t)q->barriers, n = (uint64_t)d->nranks;
+    const uint64_t items = (q->llBytes + SYMM_HOST_PACKET_BYTES - 1) / SYMM_HOST_PACKET_BYTES;
+    SYMM_ASSERT(d->nranks > 0 && d->nranks <= SYMM_MAX_RANKS);
+    d->barriers = q->barriers;
+    d->signals = q->signals;
+    d->llBytes = items * SYMM_HOST_PACKET_BYTES;
+    uint64_t lines = groups; /* counts of each index come first */
+    d->arrivedAt = lines * SYMM_HOST_LINE;
+    lines += groups * n;
+    d->signalAt = lines * SYMM_HOST_LINE;
+    lines += (uint64_t)q->signals;
+    d->llAt = lines * SYMM_HOST_LINE;
+    lines += groups * 2 * n * items;
+    return lines * SYMM_HOST_LINE;
+}
+
 /* Every rank sees the same terms, so all return the same. */
 static symmResult_t compare(const symm_comm *c, const terms *all) {
     for (int r = 1; r < c->nranks; r++) {
@@ -125,12 +142,26 @@ static symmResult_t agree_terms(symm_comm *c, symmResult_t status, const symmDev
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-/* Device memory has old contents, and kernels count from zero. No peer has its kernels yet. */
+/* Memory may have old contents, and kernels count from zero. No peer has its kernels yet. */
 static symmResult_t clear(symm_comm *c, const symm_heap *h, uint64_t bytes) {
     const int cu = c->vmm->fill(h->win.ptr, bytes, 0);
     return cu ? symm_vmm_error(c->vmm, cu, "clearing %llu bytes of a device communicator",
                                (unsigned long long)bytes)
               : symmSuccess;
+}
+
+/* What kernels on GPUs poll and write when they give up. On the host backend the library does it
+ * for them, and these stay 0. */
+static void tell_words(const symm_comm *c, symmDevComm_t *d) {
+    d->hostBase = c->control.host_base;
+    d->hostStride = SYMM_PAGE_STRIDE;
+    d->abortAt = offsetof(symm_ctl, abort);
+    d->leftAt = offsetof(symm_ctl, left);
+    d->deathAt = offsetof(symm_ctl, death);
+    d->stateAt = offsetof(symm_ctl, state);
+    d->overBase = c->base + offsetof(symm_gpu_ctl, over);
+    d->overStride = c->stride;
+    SYMM_ASSERT(d->hostBase && d->abortAt < SYMM_PAGE_STRIDE && d->stateAt < SYMM_PAGE_STRIDE);
 }
 
 static void tell_addresses(const symm_comm *c, const symm_heap *h, uint64_t bytes,
@@ -141,17 +172,9 @@ static void tell_addresses(const symm_comm *c, const symm_heap *h, uint64_t byte
     d->base = h->region.base;
     d->stride = h->region.stride;
     d->multicast = (uint64_t)(uintptr_t)symm_multicast_of(&h->win, 0, bytes, why, sizeof why);
-    d->hostBase = c->control.host_base;
-    d->hostStride = SYMM_PAGE_STRIDE;
-    d->abortAt = offsetof(symm_ctl, abort);
-    d->leftAt = offsetof(symm_ctl, left);
-    d->deathAt = offsetof(symm_ctl, death);
-    d->stateAt = offsetof(symm_ctl, state);
-    d->overBase = c->base + offsetof(symm_gpu_ctl, over);
-    d->overStride = c->stride;
+    if (c->cuda) tell_words(c, d);
     d->serial = h->id;
-    SYMM_ASSERT(d->base && d->stride >= bytes && d->hostBase);
-    SYMM_ASSERT(d->abortAt < SYMM_PAGE_STRIDE && d->stateAt < SYMM_PAGE_STRIDE);
+    SYMM_ASSERT(d->base && d->stride >= bytes);
 }
 
 /* A rank that has failed, or has a bad argument, takes part all the same. */
@@ -159,14 +182,11 @@ static symmResult_t create(symm_comm *c, symmResult_t status, const create_args 
     symm_heap *h;
     symmDevComm_t d = {.rank = c->rank, .nranks = c->nranks};
     symmHeapConfig_t k = SYMM_HEAP_CONFIG_INITIALIZER;
-    if (!c->cuda)
-        return SYMM_ERR(symmNotSupported,
-                        "symmDevCommCreate: the host backend has no device communicators (kernels "
-                        "on GPUs use them)");
     if (!status) status = check_need(a);
     SYMM_TRY(agree_terms(c, status, &a->need));
     SYMM_ASSERT(a->out && a->need.barriers >= 0 && a->need.signals >= 0);
-    const uint64_t bytes = symm_dev_comm_lay_out(&a->need, &d);
+    const uint64_t bytes =
+        c->cuda ? symm_dev_comm_lay_out(&a->need, &d) : symm_dev_comm_lay_out_host(&a->need, &d);
     if (bytes > c->room)
         return SYMM_ERR(symmOutOfMemory,
                         STAGE
