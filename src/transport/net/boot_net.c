@@ -3,6 +3,7 @@
 #include "boot_net.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,21 @@ typedef struct {
     symm_boot base;
     symm_net *net;
 } boot_net;
+
+typedef struct room { /* of an exchange */
+    struct room *next;
+    _Alignas(16) char blocks[];
+} room;
+/* Of exchanges that failed: the mover may still write to them. Never freed; the list is for checkers
+ * of leaks. Any thread pushes. */
+static _Atomic(room *) stranded;
+
+static void strand(room *r) {
+    r->next = atomic_load_explicit(&stranded, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&stranded, &r->next, r, memory_order_release,
+                                                  memory_order_relaxed))
+        continue;
+}
 
 /* What has begun is in `blocks`, which the mover may write to. */
 static symmResult_t exchange(boot_net *b, char *blocks, size_t bytes, const symm_wait *w) {
@@ -40,16 +56,17 @@ static symmResult_t allgather(symm_boot *base, const void *send, void *recv, siz
     boot_net *b = (boot_net *)base;
     const size_t all = (size_t)base->nranks * bytes;
     SYMM_ASSERT(base->rank >= 0 && base->rank < base->nranks && bytes > 0);
-    char *blocks = SYMM_FAIL_ALLOC(boot_net_blocks, malloc(all));
-    if (!blocks) return SYMM_ERR(symmOutOfMemory, "%s: no memory for an exchange", w->stage);
-    memcpy(blocks + (unsigned)base->rank * bytes, send, bytes);
-    const symmResult_t r = exchange(b, blocks, bytes, w);
+    room *own = SYMM_FAIL_ALLOC(boot_net_blocks, malloc(sizeof *own + all));
+    if (!own) return SYMM_ERR(symmOutOfMemory, "%s: no memory for an exchange", w->stage);
+    memcpy(own->blocks + (unsigned)base->rank * bytes, send, bytes);
+    const symmResult_t r = exchange(b, own->blocks, bytes, w);
     if (r) {
-        b->net->ops->cancel(b->net); /* it may write to the blocks even so: they stay */
+        b->net->ops->cancel(b->net);
+        strand(own);
         return r;
     }
-    memcpy(recv, blocks, all);
-    free(blocks);
+    memcpy(recv, own->blocks, all);
+    free(own);
     return symmSuccess;
 }
 
