@@ -1,10 +1,13 @@
 /* pmpi.h - what the files of the preload library share. It takes MPI's collectives through MPI's
  * profiling interface and runs them with symm on the host backend, between ranks of one host.
  *
- *   exports.c   the MPI_ functions: whether a call is served, and how it looks to symm
- *   state.c     what there is for each MPI communicator, and when
- *   types.c     MPI's types and reductions as symm's; types with gaps
- *   report.c    counters, and the line at exit
+ *   exports.c           the MPI_ functions: whether a call is served, and how it looks to symm
+ *   exports_v.c         those with a count per rank
+ *   exports_fortran.c   the same functions for Fortran
+ *   sides.c             the program's buffers as bytes without gaps
+ *   state.c             what there is for each MPI communicator, and when
+ *   types.c             MPI's types and reductions as symm's; types with gaps
+ *   report.c            counters, and the line at exit
  *
  * Every rank must decide alike on every call. So nothing decides but what MPI's rules make the same
  * on all ranks, and what all have agreed on when the symm communicator was made. */
@@ -62,6 +65,8 @@ typedef struct {
     symmRedOp_t op;
     size_t each, bytes; /* elements of `type` in one of MPI's, and their bytes */
 } pmpi_reduction;
+/* Once, before the others. */
+void pmpi_types_set_up(void);
 /* 1: symm has this reduction of this type. The same on all ranks, which pass the same. */
 int pmpi_reduces(MPI_Datatype type, MPI_Op op, pmpi_reduction *out);
 

@@ -138,6 +138,7 @@ static int set_up(void) {
         PMPI_Comm_set_attr(MPI_COMM_SELF, end_keyval, NULL) ||
         PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank) || symmSetBackend(SYMM_BACKEND_HOST))
         give_up("MPI has no attributes");
+    pmpi_types_set_up();
     return 1;
 }
 
