@@ -1,6 +1,7 @@
 /* bench_pmpi.c - each MPI call that libsymm-pmpi.so takes, beside MPI's own, in turns on the same
- * buffers, which are in no window. Under mpirun; rank 0 prints. Arguments: the largest size in
- * bytes (default 16777216). */
+ * buffers, which are in no window. Under mpirun; rank 0 prints. Arguments: the largest buffer
+ * in bytes (default 16777216), which has the parts of all ranks where a call has parts; the first
+ * size (default 8). */
 #include <mpi.h>
 
 #include "bench_pairs.h"
@@ -28,13 +29,14 @@ static const bench_case cases[] = {
 };
 
 int main(int argc, char **argv) {
-    const size_t most = argc > 1 ? strtoull(argv[1], NULL, 10) : 16u << 20;
+    const size_t most = argc > 1 ? strtoull(argv[1], NULL, 10) : 16u << 20,
+                 least = argc > 2 ? strtoull(argv[2], NULL, 10) : 8;
     setenv("SYMM_PMPI_AFTER", "0", 0);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(W, &my_rank);
     MPI_Comm_size(W, &ranks);
     if (ranks > PARTS) MPI_Abort(W, 2);
-    tables(cases, (int)(sizeof cases / sizeof *cases), most);
+    tables(cases, (int)(sizeof cases / sizeof *cases), least, most);
     MPI_Finalize();
     return 0;
 }

@@ -82,6 +82,10 @@ t_equal "it is not there" 0 "$(grep -c '^symm-pmpi' "$dir/err")"
 SYMM_DEBUG=INFO launch 2 "$build/test/mp_pmpi" >"$dir/out" 2>"$dir/err"
 t_equal "each call of the test of calls was served" "$(grep -c ^CALL mpi-plugin/calls.def)" \
     "$(served | tr ';' '\n' | awk '$2 > 30' | wc -l)"
+SYMM_PMPI=auto launch 3 "$build/test/mp_pmpi" all_types_with_gaps any_call_after_any_other \
+    made_and_freed >"$dir/out" 2>"$dir/err"
+t_equal "sizes that symm serves between sizes that MPI does" "0 3" \
+    "$? $(grep -c '^ok' "$dir/out")"
 if command -v gfortran >/dev/null 2>&1 && command -v "${MPIFORT:-mpifort}" >/dev/null 2>&1; then
     for module in USE_MPIFH USE_MPI USE_F08; do
         "${MPIFORT:-mpifort}" -O0 -w -std=legacy -D$module tests/check/pmpi_calls.F90 \

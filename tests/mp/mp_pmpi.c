@@ -389,6 +389,25 @@ static void mpi_goes_on_while_a_call_waits(void) {
     }
 }
 
+/* A nonblocking call waits for nobody: its rank then sends what its neighbour waits for before it
+ * makes the call. Blocking ones come in between, which symm serves. */
+static void nonblocking_calls_wait_for_nobody(void) {
+    const int to = (my_rank + 1) % ranks, from = (my_rank + ranks - 1) % ranks;
+    for (int round = 0; round < 20; round++) {
+        int one = 1, got = -1, sums[2] = {0}, root = round % ranks, told = my_rank;
+        MPI_Request requests[3];
+        if (my_rank) MPI_Recv(&got, 1, MPI_INT, from, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Iallreduce(&one, &sums[0], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+        MPI_Ibcast(&told, 1, MPI_INT, root, MPI_COMM_WORLD, &requests[1]);
+        if (to) MPI_Send(&my_rank, 1, MPI_INT, to, 3, MPI_COMM_WORLD);
+        MPI_Allreduce(&one, &sums[1], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Irecv(&got, 1, MPI_INT, from, 4, MPI_COMM_WORLD, &requests[2]);
+        MPI_Send(&my_rank, 1, MPI_INT, to, 4, MPI_COMM_WORLD);
+        MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+        T_EQ(sums[0], ranks), T_EQ(sums[1], ranks), T_EQ(told, root), T_EQ(got, from);
+    }
+}
+
 /* Counts that differ are an error of the communicator's handler, on all ranks, and stay one. */
 static void ranks_that_differ_are_told(void) {
     MPI_Comm comm;
@@ -495,6 +514,7 @@ static const t_test tests[] = {
     T(made_and_freed),
     T(other_communicators_are_mpis),
     T(mpi_goes_on_while_a_call_waits),
+    T(nonblocking_calls_wait_for_nobody),
     T(ranks_that_differ_are_told),
     T(one_rank_that_is_refused_ends_it_for_all),
     T(nothing_of_a_type_with_gaps),
