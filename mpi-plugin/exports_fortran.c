@@ -80,4 +80,8 @@ FORTRAN(Bcast, bcast, 5, BUFFER(1), INT(2), TYPE(3), INT(4), COMM(5))
 FORTRAN(Gather, gather, 8, BUFFER(1), INT(2), TYPE(3), BUFFER(4), INT(5), TYPE(6), INT(7), COMM(8))
 FORTRAN(Scatter, scatter, 8, BUFFER(1), INT(2), TYPE(3), BUFFER(4), INT(5), TYPE(6), INT(7),
         COMM(8))
+FORTRAN(Gatherv, gatherv, 9, BUFFER(1), INT(2), TYPE(3), BUFFER(4), INTS(5), INTS(6), TYPE(7),
+        INT(8), COMM(9))
+FORTRAN(Scatterv, scatterv, 9, BUFFER(1), INTS(2), INTS(3), TYPE(4), BUFFER(5), INT(6), TYPE(7),
+        INT(8), COMM(9))
 FORTRAN(Barrier, barrier, 1, COMM(1))

@@ -39,7 +39,9 @@ typedef struct pmpi_state {
     unsigned seen;              /* calls that MPI served while it was young */
     void *spare[2]; /* what goes in and what comes out, where the program's type has gaps */
     size_t room[2];
-    size_t *counts; /* four arrays of n: of calls with a count per rank */
+    MPI_Comm beside; /* the same ranks, for messages of ours that MPI carries; NULL: none yet */
+    int round;       /* their tag: of which call they are */
+    size_t *counts;  /* four arrays of n: of calls with a count per rank */
 } pmpi_state;
 
 /* ---- state.c --------------------------------------------------------------------------------- */
@@ -49,6 +51,8 @@ typedef struct pmpi_state {
 pmpi_state *pmpi_begin(MPI_Comm comm);
 /* Whether symm serves a call of so many bytes, on all ranks alike. */
 int pmpi_serves(const pmpi_state *s, int call, size_t bytes);
+/* At the beginning of a call whose messages MPI may carry. 0: MPI serves it. Collective. */
+int pmpi_beside(pmpi_state *s);
 /* What the MPI call returns; what went wrong is raised at the communicator's error handler. A
  * communicator that has failed stays so, and MPI does not go on in its place: ranks may be at
  * different calls, which MPI would take for one. */

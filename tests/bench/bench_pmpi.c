@@ -18,6 +18,8 @@ BOTH(all_to_allv, Alltoallv, in, counts, displs, F, out, counts, displs, F, W)
 BOTH(broadcast, Bcast, in, n, F, 0, W)
 BOTH(gather, Gather, in, n, F, out, n, F, 0, W)
 BOTH(scatter, Scatter, in, n, F, out, n, F, 0, W)
+BOTH(gatherv, Gatherv, in, n, F, out, counts, displs, F, 0, W)
+BOTH(scatterv, Scatterv, in, counts, displs, F, out, n, F, 0, W)
 
 static const bench_case cases[] = {
     {"MPI_Barrier", barrier_once, 0},      {"MPI_Allreduce", all_reduce_once, 0},
@@ -25,7 +27,8 @@ static const bench_case cases[] = {
     {"MPI_Allgather", all_gather_once, 1}, {"MPI_Allgatherv", all_gatherv_once, 1},
     {"MPI_Alltoall", all_to_all_once, 1},  {"MPI_Alltoallv", all_to_allv_once, 1},
     {"MPI_Bcast", broadcast_once, 0},      {"MPI_Gather", gather_once, 1},
-    {"MPI_Scatter", scatter_once, 1},
+    {"MPI_Scatter", scatter_once, 1},      {"MPI_Gatherv", gatherv_once, 1},
+    {"MPI_Scatterv", scatterv_once, 1},
 };
 
 int main(int argc, char **argv) {
