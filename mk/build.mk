@@ -39,9 +39,10 @@ NCCL_SRC := $(wildcard nccl-tests-plugin/*.c)
 NCCL_OBJ := $(NCCL_SRC:%.c=$(OBJ)/%.o)
 TEST_NCCL_OBJ := $(NCCL_SRC:%.c=$(TOBJ)/%.o)
 # What is preloaded into MPI programs. It has a copy of libsymm and of libsymm-mpi in it, whose MPI
-# symbols are weak as its own are. Written for Open MPI.
-HAVE_PMPI := $(if $(HAVE_MPI),$(shell printf '\043include <mpi.h>\nOPEN_MPI\n' | \
-               $(WITH_MPI) -x c -E -P - 2>/dev/null | grep -qx 1 && echo 1))
+# symbols are weak as its own are. Written for Open MPI, with whole numbers of Fortran that are C's
+# int.
+HAVE_PMPI := $(if $(HAVE_MPI),$(shell printf '\043include <mpi.h>\nOPEN_MPI MPI_Fint\n' | \
+               $(WITH_MPI) -x c -E -P - 2>/dev/null | grep -qx '1 int' && echo 1))
 PMPI_SRC  := $(if $(HAVE_PMPI),$(wildcard mpi-plugin/*.c))
 PMPI_MPI  := boot_mpi init_mpi
 PMPI_OBJ  := $(PMPI_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_PMPI),$(PMPI_MPI:%=$(OBJ)/mpi-plugin/%.o))

@@ -51,8 +51,8 @@ static symmResult_t room_for_parts(pmpi_state *s, sides *v) {
 }
 static symmResult_t store_parts(pmpi_state *s, const sides *v, symmResult_t r) {
     for (int p = 0; !r && !v->d.l.contiguous && p < s->n; p++)
-        if (!unpacked(s, v->d.at + v->at[p], part_at(v, p), (size_t)v->counts[p], v->d.type,
-                      &v->d.l))
+        if (v->bytes[p] && !unpacked(s, v->d.at + v->at[p], part_at(v, p), (size_t)v->counts[p],
+                                     v->d.type, &v->d.l))
             r = symmInternalError;
     return r;
 }
@@ -142,4 +142,106 @@ EXPORT int MPI_Alltoallv(const void *sendbuf, const int sendcounts[], const int 
     pmpi_count(CALL_Alltoallv, 0, 0);
     return PMPI_Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls,
                           recvtype, comm);
+}
+
+/* ---- one root, which alone knows the counts -------------------------------------------------- */
+
+static symmResult_t of_mpi(int r) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n;
+    if (r == MPI_SUCCESS) return symmSuccess;
+    PMPI_Error_string(r, text, &n);
+    pmpi_warn("a message of MPI's: %s", text);
+    return symmSystemError;
+}
+/* No rank but the root knows how large the call is, so each message is decided about by itself: its
+ * two ranks know its bytes. One that symm is slower with is a message of MPI's, beside the
+ * program's. One without bytes is sent too: where a program's counts differ, both ranks hear of
+ * it. */
+static symmResult_t message(pmpi_state *s, int call, int sends, void *at, size_t bytes, int peer) {
+    if (bytes > INT_MAX || pmpi_serves(s, call, bytes))
+        return sends ? symmSend(at, bytes, symmUint8, peer, s->symm, NULL)
+                     : symmRecv(at, bytes, symmUint8, peer, s->symm, NULL);
+    if (sends) return of_mpi(PMPI_Send(at, (int)bytes, MPI_BYTE, peer, s->round, s->beside));
+    return of_mpi(
+        PMPI_Recv(at, (int)bytes, MPI_BYTE, peer, s->round, s->beside, MPI_STATUS_IGNORE));
+}
+/* What the root has for itself, as the root and as one of the ranks. */
+static symmResult_t copy_own(char *part, size_t bytes, const side *own, int to_root) {
+    if (bytes != bytes_of(own)) {
+        pmpi_warn("the root has %zu bytes for itself, and %zu as one of the ranks", bytes,
+                  bytes_of(own));
+        return symmInvalidArgument;
+    }
+    if (bytes) memcpy(to_root ? part : own->at, to_root ? own->at : part, bytes);
+    return symmSuccess;
+}
+/* A message for each of the root's parts, one behind the other: every other rank has one alone. All
+ * are made, also where one has failed: a peer that waits for MPI hears of nothing else. own: what
+ * this rank has, or gets; NULL: the root's stays where it is. */
+static symmResult_t messages(pmpi_state *s, int call, int root, const sides *parts,
+                             const side *own) {
+    const int to_root = call == CALL_Gatherv;
+    symmResult_t first = symmSuccess;
+    if (s->rank != root) return message(s, call, to_root, own->at, bytes_of(own), root);
+    for (int p = 0; p < s->n; p++) {
+        char *at = parts->d.at + parts->at[p];
+        symmResult_t r = symmSuccess;
+        if (p != root)
+            r = message(s, call, !to_root, at, parts->bytes[p], p);
+        else if (own)
+            r = copy_own(at, parts->bytes[p], own, to_root);
+        if (!first) first = r;
+    }
+    return first;
+}
+
+static symmResult_t gather(pmpi_state *s, side *in, sides *out, int in_place, int root) {
+    symmResult_t r = s->rank == root ? room_for_parts(s, out) : symmSuccess;
+    if (in_place) out->bytes[root] = 0; /* nothing to unpack */
+    if (!r && !in_place) r = load(s, in);
+    if (!r) r = messages(s, CALL_Gatherv, root, out, in_place ? NULL : in);
+    return s->rank == root ? store_parts(s, out, r) : r;
+}
+EXPORT int MPI_Gatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
+                       const int recvcounts[], const int displs[], MPI_Datatype recvtype, int root,
+                       MPI_Comm comm) {
+    pmpi_state *s = pmpi_begin(comm);
+    const int in_place = sendbuf == MPI_IN_PLACE, is_root = s && s->rank == root;
+    side in = {0};
+    sides out = {0};
+    if (s && root >= 0 && root < s->n && pmpi_beside(s) &&
+        (!is_root || is_sides(s, &out, recvbuf, recvcounts, displs, recvtype, s->counts)) &&
+        (in_place ? is_root : is_side(&in, (void *)(uintptr_t)sendbuf, sendcount, sendtype))) {
+        const size_t bytes = is_root ? bytes_of(&out.d) / (size_t)s->n : bytes_of(&in);
+        return pmpi_end(s, CALL_Gatherv, bytes, gather(s, &in, &out, in_place, root));
+    }
+    pmpi_count(CALL_Gatherv, 0, 0);
+    return PMPI_Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root,
+                        comm);
+}
+
+static symmResult_t scatter(pmpi_state *s, sides *in, side *out, int in_place, int root) {
+    symmResult_t r = s->rank == root ? load_parts(s, in) : symmSuccess;
+    if (!r && !in_place) r = room(s, out);
+    if (!r) r = messages(s, CALL_Scatterv, root, in, in_place ? NULL : out);
+    return in_place ? r : store(s, out, r);
+}
+EXPORT int MPI_Scatterv(const void *sendbuf, const int sendcounts[], const int displs[],
+                        MPI_Datatype sendtype, void *recvbuf, int recvcount, MPI_Datatype recvtype,
+                        int root, MPI_Comm comm) {
+    pmpi_state *s = pmpi_begin(comm);
+    const int in_place = recvbuf == MPI_IN_PLACE, is_root = s && s->rank == root;
+    sides in = {0};
+    side out = {0};
+    if (s && root >= 0 && root < s->n && pmpi_beside(s) &&
+        (!is_root ||
+         is_sides(s, &in, (void *)(uintptr_t)sendbuf, sendcounts, displs, sendtype, s->counts)) &&
+        (in_place ? is_root : is_side(&out, recvbuf, recvcount, recvtype))) {
+        const size_t bytes = is_root ? bytes_of(&in.d) / (size_t)s->n : bytes_of(&out);
+        return pmpi_end(s, CALL_Scatterv, bytes, scatter(s, &in, &out, in_place, root));
+    }
+    pmpi_count(CALL_Scatterv, 0, 0);
+    return PMPI_Scatterv(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root,
+                         comm);
 }

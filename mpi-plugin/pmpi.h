@@ -1,10 +1,13 @@
 /* pmpi.h - what the files of the preload library share. It takes MPI's collectives through MPI's
  * profiling interface and runs them with symm on the host backend, between ranks of one host.
  *
- *   exports.c   the MPI_ functions: whether a call is served, and how it looks to symm
- *   state.c     what there is for each MPI communicator, and when
- *   types.c     MPI's types and reductions as symm's; types with gaps
- *   report.c    counters, and the line at exit
+ *   exports.c           the MPI_ functions: whether a call is served, and how it looks to symm
+ *   exports_v.c         those with a count per rank
+ *   exports_fortran.c   the same functions for Fortran
+ *   sides.c             the program's buffers as bytes without gaps
+ *   state.c             what there is for each MPI communicator, and when
+ *   types.c             MPI's types and reductions as symm's; types with gaps
+ *   report.c            counters, and the line at exit
  *
  * Every rank must decide alike on every call. So nothing decides but what MPI's rules make the same
  * on all ranks, and what all have agreed on when the symm communicator was made. */
@@ -36,7 +39,9 @@ typedef struct pmpi_state {
     unsigned seen;              /* calls that MPI served while it was young */
     void *spare[2]; /* what goes in and what comes out, where the program's type has gaps */
     size_t room[2];
-    size_t *counts; /* four arrays of n: of calls with a count per rank */
+    MPI_Comm beside; /* the same ranks, for messages of ours that MPI carries; NULL: none yet */
+    int round;       /* their tag: of which call they are */
+    size_t *counts;  /* four arrays of n: of calls with a count per rank */
 } pmpi_state;
 
 /* ---- state.c --------------------------------------------------------------------------------- */
@@ -46,6 +51,8 @@ typedef struct pmpi_state {
 pmpi_state *pmpi_begin(MPI_Comm comm);
 /* Whether symm serves a call of so many bytes, on all ranks alike. */
 int pmpi_serves(const pmpi_state *s, int call, size_t bytes);
+/* At the beginning of a call whose messages MPI may carry. 0: MPI serves it. Collective. */
+int pmpi_beside(pmpi_state *s);
 /* What the MPI call returns; what went wrong is raised at the communicator's error handler. A
  * communicator that has failed stays so, and MPI does not go on in its place: ranks may be at
  * different calls, which MPI would take for one. */
@@ -62,6 +69,8 @@ typedef struct {
     symmRedOp_t op;
     size_t each, bytes; /* elements of `type` in one of MPI's, and their bytes */
 } pmpi_reduction;
+/* Once, before the others. */
+void pmpi_types_set_up(void);
 /* 1: symm has this reduction of this type. The same on all ranks, which pass the same. */
 int pmpi_reduces(MPI_Datatype type, MPI_Op op, pmpi_reduction *out);
 

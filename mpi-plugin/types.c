@@ -1,14 +1,15 @@
 /* types.c - MPI's types and reductions as symm's; how data of a type lies in memory. Any thread; no
- * lock, no state. */
+ * lock: the table is written once, before MPI may be served. */
 #include "pmpi.h"
 
 /* MPI's predefined types that may be reduced. A complex number is two real ones to a sum, and to
  * nothing else. What is most in use comes first. */
-static const struct {
-    MPI_Datatype mpi;
+typedef struct {
+    MPI_Datatype mpi; /* NULL: MPI has another type of this name */
     symmDataType_t type;
     size_t each, bytes;
-} reduced[] = {
+} reduced_type;
+static reduced_type reduced[] = {
     {MPI_DOUBLE, symmFloat64, 1, sizeof(double)},
     {MPI_FLOAT, symmFloat32, 1, sizeof(float)},
     {MPI_INT, symmInt32, 1, sizeof(int)},
@@ -32,8 +33,40 @@ static const struct {
     {MPI_C_DOUBLE_COMPLEX, symmFloat64, 2, 2 * sizeof(double)},
     {MPI_CXX_FLOAT_COMPLEX, symmFloat32, 2, 2 * sizeof(float)},
     {MPI_CXX_DOUBLE_COMPLEX, symmFloat64, 2, 2 * sizeof(double)},
+    {MPI_DOUBLE_PRECISION, symmFloat64, 1, 8},
+    {MPI_INTEGER, symmInt32, 1, 4},
+    {MPI_REAL, symmFloat32, 1, 4},
+    {MPI_COMPLEX, symmFloat32, 2, 8},
+    {MPI_DOUBLE_COMPLEX, symmFloat64, 2, 16},
+#if OMPI_HAVE_FORTRAN_INTEGER4
+    {MPI_INTEGER4, symmInt32, 1, 4},
+#endif
+#if OMPI_HAVE_FORTRAN_INTEGER8
+    {MPI_INTEGER8, symmInt64, 1, 8},
+#endif
+#if OMPI_HAVE_FORTRAN_REAL4
+    {MPI_REAL4, symmFloat32, 1, 4},
+    {MPI_COMPLEX8, symmFloat32, 2, 8},
+#endif
+#if OMPI_HAVE_FORTRAN_REAL8
+    {MPI_REAL8, symmFloat64, 1, 8},
+    {MPI_COMPLEX16, symmFloat64, 2, 16},
+#endif
 };
 enum { REDUCED = sizeof reduced / sizeof *reduced };
+
+/* How long Fortran's are was settled when MPI was built, by options of the compiler. */
+void pmpi_types_set_up(void) {
+    MPI_Count size;
+    for (reduced_type *t = reduced; t < reduced + REDUCED; t++)
+        if (PMPI_Type_size_x(t->mpi, &size) || (size_t)size != t->bytes) t->mpi = NULL;
+}
+
+static const reduced_type *find_reduced(MPI_Datatype type) {
+    for (const reduced_type *t = reduced; type && t < reduced + REDUCED; t++)
+        if (t->mpi == type) return t;
+    return NULL;
+}
 
 static int op_of(MPI_Op op, symmRedOp_t *out) {
     if (op == MPI_SUM) return *out = symmSum, 1;
@@ -44,15 +77,12 @@ static int op_of(MPI_Op op, symmRedOp_t *out) {
 }
 
 int pmpi_reduces(MPI_Datatype type, MPI_Op op, pmpi_reduction *out) {
-    if (!op_of(op, &out->op)) return 0;
-    for (int i = 0; i < REDUCED; i++) {
-        if (reduced[i].mpi != type) continue;
-        out->type = reduced[i].type;
-        out->each = reduced[i].each;
-        out->bytes = reduced[i].bytes;
-        return out->each == 1 || out->op == symmSum;
-    }
-    return 0;
+    const reduced_type *t = op_of(op, &out->op) ? find_reduced(type) : NULL;
+    if (!t) return 0;
+    out->type = t->type;
+    out->each = t->each;
+    out->bytes = t->bytes;
+    return out->each == 1 || out->op == symmSum;
 }
 
 /* The bytes of a predefined type are in the order in which they are sent, and so are those of
@@ -76,11 +106,8 @@ static int in_order(MPI_Datatype type) {
 
 int pmpi_layout_of(MPI_Datatype type, pmpi_layout *out) {
     MPI_Count size, low, extent; /* a type may be larger than an int says */
-    for (int i = 0; i < REDUCED; i++)
-        if (reduced[i].mpi == type) {
-            *out = (pmpi_layout){reduced[i].bytes, reduced[i].bytes, 1};
-            return 1;
-        }
+    const reduced_type *t = find_reduced(type);
+    if (t) return *out = (pmpi_layout){t->bytes, t->bytes, 1}, 1;
     if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) || size < 0 ||
         PMPI_Type_get_extent_x(type, &low, &extent))
         return 0;

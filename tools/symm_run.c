@@ -154,7 +154,7 @@ static found look_at(const char *path) {
     if (!segment(&im, PT_INTERP))
         refuse(REFUSED, "%s is linked statically: nothing can take NCCL's place in it", path);
     return (found){.nccl = needs(&im, "libnccl.so"),
-                   .mpi = needs(&im, "libmpi.so"),
+                   .mpi = needs(&im, "libmpi.so") || needs(&im, "libmpi_"), /* Fortran's */
                    .else_what = "which does not need NCCL itself: what it loads or starts uses it"};
 }
 
@@ -195,10 +195,10 @@ int main(int argc, char **argv) {
         refuse(REFUSED, "%s needs MPI, and %s is not there: symm was built without Open MPI",
                command, mpi);
     if (it.mpi && !it.nccl)
-        fprintf(stderr,
-                "symm-run: MPI's collectives go through %s (symm %d.%d.%d) in %s, which needs "
-                "libmpi.so\n",
-                mpi, SYMM_MAJOR, SYMM_MINOR, SYMM_PATCH, command);
+        fprintf(
+            stderr,
+            "symm-run: MPI's collectives go through %s (symm %d.%d.%d) in %s, which needs MPI\n",
+            mpi, SYMM_MAJOR, SYMM_MINOR, SYMM_PATCH, command);
     else
         fprintf(stderr, "symm-run: NCCL is %s (symm %d.%d.%d) in %s, %s\n", nccl, SYMM_MAJOR,
                 SYMM_MINOR, SYMM_PATCH, command,

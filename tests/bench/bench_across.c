@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
     if (my_rank == 0) printf("%d ranks, %d domains\n", ranks, info.domains);
     find_partner(&info);
     /* The last one is for two domains. */
-    tables(cases, (int)(sizeof cases / sizeof *cases) - (info.domains != 2), most);
+    tables(cases, (int)(sizeof cases / sizeof *cases) - (info.domains != 2), 8, most);
     symmCommDestroy(comm);
     MPI_Finalize();
     return 0;

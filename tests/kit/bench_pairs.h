@@ -51,9 +51,9 @@ static double measure(const bench_case *c, size_t bytes, int mpis, int calls) {
     return all;
 }
 
-static void table(const bench_case *c, size_t most, int sized) {
+static void table(const bench_case *c, size_t least, size_t most, int sized) {
     if (my_rank == 0) printf("%s\n", c->name);
-    for (size_t bytes = 8; bytes <= most; bytes *= 8) {
+    for (size_t bytes = least; bytes <= most; bytes *= 8) {
         double ours[ROUNDS], mpis[ROUNDS];
         const int calls = bytes > 65536 ? (int)(16777216 / bytes) / 4 + 1 : 200;
         for (int i = 0; i < ROUNDS; i++) {
@@ -70,14 +70,15 @@ static void table(const bench_case *c, size_t most, int sized) {
     }
 }
 
-/* The first case has no size. most: the largest, in bytes, of a whole buffer. */
-static void tables(const bench_case *cases, int n, size_t most) {
+/* The first case has no size. least: the first size; most: the largest, in bytes, of a whole
+ * buffer. */
+static void tables(const bench_case *cases, int n, size_t least, size_t most) {
     const size_t room = most * (size_t)ranks;
     in = malloc(room), out = malloc(room);
     if (!in || !out) MPI_Abort(W, 1);
     memset(in, 0, room), memset(out, 0, room);
     for (int i = 0; i < n; i++)
-        table(&cases[i], cases[i].parts ? most / (size_t)ranks : most, i > 0);
+        table(&cases[i], least, cases[i].parts ? most / (size_t)ranks : most, i > 0);
     free(in), free(out);
 }
 

@@ -196,7 +196,18 @@ static void other_reductions_are_mpis(void) {
 
 /* ---- what only moves ------------------------------------------------------------------------- */
 
-enum { BCAST, ALLGATHER, GATHER, SCATTER, ALLTOALL, ALLGATHERV, ALLTOALLV, MOVES };
+enum {
+    BCAST,
+    ALLGATHER,
+    GATHER,
+    SCATTER,
+    ALLTOALL,
+    ALLGATHERV,
+    ALLTOALLV,
+    GATHERV,
+    SCATTERV,
+    MOVES
+};
 
 /* Types differ between ranks, and between what goes in and what comes out. */
 static void move_once(int which, int count, int in_place, int root, MPI_Comm comm) {
@@ -236,23 +247,32 @@ static void move_parts(int which, int count, int in_place, MPI_Comm comm) {
     MPI_Comm_rank(comm, &me);
     const int kind = (int)draw(MOVED), sent = (kind + me) % MOVED,
               got = (kind + 2 * me + 1) % MOVED, salt = (int)draw(1000),
-              low = (int)draw(2) ? -2 : 1;
+              low = (int)draw(2) ? -2 : 1, root = (int)draw((uint32_t)n),
+              here = in_place && me == root;
     for (int p = 0, s = low, r = low; p < n; p++) {
         const int q = (p + me) % n; /* another order on each rank */
         to[q] = (count * (me + 2 * q + salt)) % (count + 3);
         from[q] = (count * (q + 2 * me + salt)) % (count + 3);
         mine[q] = (count * (q + salt)) % (count + 3);
-        sat[q] = s, s += to[q] + (int)(q % 2);
-        rat[q] = r, r += (which == ALLGATHERV ? mine[q] : from[q]) + 1;
+        sat[q] = s, s += (which == SCATTERV ? mine[q] : to[q]) + (int)(q % 2);
+        rat[q] = r, r += (which == ALLTOALLV ? from[q] : mine[q]) + 1;
     }
-    snprintf(text, sizeof text, "%d of types %d and %d, salt %d%s", count, sent, got, salt,
-             in_place ? ", in place" : "");
+    snprintf(text, sizeof text, "%d of types %d and %d, salt %d, root %d%s", count, sent, got, salt,
+             root, in_place ? ", in place" : "");
     fresh();
     const MPI_Datatype st = moved[sent], rt = moved[got];
     const int shift = 4 * MOVED_ROOM;
     if (which == ALLGATHERV)
         BOTH(Allgatherv, text, in_place ? MPI_IN_PLACE : a + shift, mine[me], st, b + shift, mine,
              rat, rt, comm);
+    else if (which == GATHERV)
+        BOTH(Gatherv, text, here ? MPI_IN_PLACE : a + shift, mine[me], st,
+             me == root ? b + shift : NULL, me == root ? mine : NULL, me == root ? rat : NULL, rt,
+             root, comm);
+    else if (which == SCATTERV)
+        BOTH(Scatterv, text, me == root ? a + shift : NULL, me == root ? mine : NULL,
+             me == root ? sat : NULL, st, here ? MPI_IN_PLACE : b + shift, mine[me], rt, root,
+             comm);
     else if (in_place)
         BOTH(Alltoallv, text, MPI_IN_PLACE, NULL, NULL, st, b + shift, mine, rat, rt,
              MPI_COMM_SELF);
@@ -307,7 +327,7 @@ static void any_call(void) {
     } else if (what < 8) {
         move_once((int)draw(ALLGATHERV), count, in_place, (int)draw((uint32_t)n), comm);
     } else {
-        move_parts(draw(2) ? ALLGATHERV : ALLTOALLV, count, in_place, comm);
+        move_parts(ALLGATHERV + (int)draw(MOVES - ALLGATHERV), count, in_place, comm);
     }
 }
 /* Halves of unequal size draw differently: the seed of each case is its own. */
@@ -389,6 +409,25 @@ static void mpi_goes_on_while_a_call_waits(void) {
     }
 }
 
+/* A nonblocking call waits for nobody: its rank then sends what its neighbour waits for before it
+ * makes the call. Blocking ones come in between, which symm serves. */
+static void nonblocking_calls_wait_for_nobody(void) {
+    const int to = (my_rank + 1) % ranks, from = (my_rank + ranks - 1) % ranks;
+    for (int round = 0; round < 20; round++) {
+        int one = 1, got = -1, sums[2] = {0}, root = round % ranks, told = my_rank;
+        MPI_Request requests[3];
+        if (my_rank) MPI_Recv(&got, 1, MPI_INT, from, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Iallreduce(&one, &sums[0], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+        MPI_Ibcast(&told, 1, MPI_INT, root, MPI_COMM_WORLD, &requests[1]);
+        if (to) MPI_Send(&my_rank, 1, MPI_INT, to, 3, MPI_COMM_WORLD);
+        MPI_Allreduce(&one, &sums[1], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Irecv(&got, 1, MPI_INT, from, 4, MPI_COMM_WORLD, &requests[2]);
+        MPI_Send(&my_rank, 1, MPI_INT, to, 4, MPI_COMM_WORLD);
+        MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+        T_EQ(sums[0], ranks), T_EQ(sums[1], ranks), T_EQ(told, root), T_EQ(got, from);
+    }
+}
+
 /* Counts that differ are an error of the communicator's handler, on all ranks, and stay one. */
 static void ranks_that_differ_are_told(void) {
     MPI_Comm comm;
@@ -414,6 +453,25 @@ static void one_rank_that_is_refused_ends_it_for_all(void) {
     T_EQ(MPI_Allreduce(data, out, 8, MPI_INT, MPI_SUM, comm), MPI_ERR_OTHER);
     T_EQ(MPI_Allreduce(data, sums, 8, MPI_INT, MPI_SUM, comm), MPI_ERR_OTHER);
     MPI_Comm_free(&comm);
+}
+
+/* Only the root knows all counts. A rank whose own is another sends, and may go on; the root is
+ * told at once, and all are in the next call. So is a root that has two counts for itself. */
+static void a_count_that_differs_from_the_roots(void) {
+    MPI_Comm comm;
+    int data[8] = {0}, all[8 * 64], counts[64], at[64];
+    for (int differs = 0; differs < 2 && ranks > 1; differs++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+        for (int p = 0; p < ranks; p++) counts[p] = 4, at[p] = 8 * p;
+        T_EQ(MPI_Scatterv(all, counts, at, MPI_INT, data, 4, MPI_INT, 1, comm), MPI_SUCCESS);
+        T_EQ(MPI_Gatherv(data, 4, MPI_INT, all, counts, at, MPI_INT, 0, comm), MPI_SUCCESS);
+        const int own = my_rank == differs ? 0 : 4,
+                  rc = MPI_Gatherv(data, own, MPI_INT, all, counts, at, MPI_INT, 0, comm);
+        if (my_rank == 0) T_EQ(rc, MPI_ERR_OTHER);
+        T_EQ(MPI_Allreduce(data, all, 8, MPI_INT, MPI_SUM, comm), MPI_ERR_OTHER);
+        MPI_Comm_free(&comm);
+    }
 }
 
 /* The first call of a communicator, and one rank has nothing for it. */
@@ -495,8 +553,10 @@ static const t_test tests[] = {
     T(made_and_freed),
     T(other_communicators_are_mpis),
     T(mpi_goes_on_while_a_call_waits),
+    T(nonblocking_calls_wait_for_nobody),
     T(ranks_that_differ_are_told),
     T(one_rank_that_is_refused_ends_it_for_all),
+    T(a_count_that_differs_from_the_roots),
     T(nothing_of_a_type_with_gaps),
     T(a_type_larger_than_an_int_says),
     T(sides_that_lie_between_each_other),
