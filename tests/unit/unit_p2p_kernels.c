@@ -4,20 +4,20 @@
  * unit_p2p_leave. */
 #include "emu_p2p.h"
 
-static void every_way_in_any_order(void) {
+static void run_drawn(uint64_t seed) {
     char why[256] = "";
-    for (int i = 0; i < cases(100); i++) {
-        const uint64_t seed = first_seed() + (unsigned)i;
-        draw_case(seed, 1);
-        model_case();
-        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
-        T_CHECKF(!r, "T_SEED=%llu: %s; %s", (unsigned long long)seed, why, describe());
-        if (!r) memory_is_as_modelled(seed);
-        for (int p = 0; p < k.n; p++)
-            T_CHECKF(!k.host[p].abort && !k.host[p].p2p.waits, "T_SEED=%llu: rank %d heard %llx",
-                     (unsigned long long)seed, p, (unsigned long long)k.host[p].abort);
-        end();
-    }
+    draw_case(seed, 1);
+    model_case();
+    const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
+    T_CHECKF(!r, "T_SEED=%llu: %s; %s", (unsigned long long)seed, why, describe());
+    if (!r) memory_is_as_modelled(seed);
+    for (int p = 0; p < k.n; p++)
+        T_CHECKF(!k.host[p].abort && !k.host[p].p2p.waits, "T_SEED=%llu: rank %d heard %llx",
+                 (unsigned long long)seed, p, (unsigned long long)k.host[p].abort);
+    end();
+}
+static void every_way_in_any_order(void) {
+    for (int i = 0; i < cases(100); i++) run_drawn(first_seed() + (unsigned)i);
 }
 
 /* ---- floods ---------------------------------------------------------------------------------- */
@@ -188,26 +188,11 @@ static void what_has_come_may_be_sent_on(void) {
     }
 }
 
-/* A receive of what the rank sends to itself looks once more when it finds that its send has ended:
- * that may have been since it looked. */
-static void a_message_to_oneself_comes(void) {
-    char why[256] = "";
-    for (int i = 0; i < cases(400); i++) {
-        const uint64_t seed = 35000 + first_seed() + (unsigned)i;
-        k.random = seed * 0x9e3779b97f4a7c15ull | 1;
-        for (int j = 0; j < 8; j++) draw(2);
-        begin(1);
-        k.nsteps = 0;
-        const message m = {.bytes = draw(300), .at = {64, 1024}};
-        for (int j = 0; j < 3; j++) launch_list(0, &m, 1);
-        even_out();
-        memcpy(modelled(0) + m.at[0], memory(0) + m.at[1], m.bytes);
-        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
-        T_CHECKF(!r && !k.host[0].abort, "T_SEED=%llu: %s", (unsigned long long)seed - 35000,
-                 r ? why : "it left");
-        memory_is_as_modelled(seed - 35000);
-        end();
-    }
+/* Cases in which a receive of what the rank sends to itself finds that its send has ended, and not
+ * what it has sent: that came since the receive has looked. About one case in a thousand. */
+static void a_message_to_oneself_is_looked_for_again(void) {
+    static const uint64_t found[] = {310, 363, 3730};
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++) run_drawn(found[i]);
 }
 
 /* Rank 0 sends out of its window to a receive in none, which loads. Its next kernel receives into
@@ -288,6 +273,6 @@ T_MAIN(T_TIMEOUT(every_way_in_any_order, 240), T_TIMEOUT(floods_wait_for_their_r
        T(who_waits_tells_what_it_has_taken), T_TIMEOUT(sends_end_without_their_receiver, 120),
        T_TIMEOUT(places_of_large_ones_are_not_mixed_up, 120),
        T_TIMEOUT(rounds_of_a_team_are_not_mixed_up, 120),
-       T_TIMEOUT(a_message_to_oneself_comes, 120), T(what_is_sent_may_be_written_over),
+       T(a_message_to_oneself_is_looked_for_again), T(what_is_sent_may_be_written_over),
        T(what_has_come_may_be_sent_on), T(a_receive_ends_behind_its_data),
        T_TIMEOUT(a_small_ring_goes_round, 120))

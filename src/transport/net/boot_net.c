@@ -19,8 +19,8 @@ typedef struct room { /* of an exchange */
     struct room *next;
     _Alignas(16) char blocks[];
 } room;
-/* Of exchanges that failed: the mover may still write to them. Never freed; the list is for checkers
- * of leaks. Any thread pushes. */
+/* Of exchanges that failed: the mover may still write to them. Never freed; the list is for
+ * checkers of leaks. Any thread pushes. */
 static _Atomic(room *) stranded;
 
 static void strand(room *r) {
