@@ -152,6 +152,7 @@ static inline void symmHostBarrierArrive(symmHostCta_t *cta) {
 /* Returns 0, or non-zero: it gave up. */
 static inline int symmHostBarrierWait(symmHostCta_t *cta) {
     const symmDevComm_t *dev = cta->dev;
+    if (symm_hk_refused(cta, cta->index >= 0, SYMM_HOST_BARRIER)) return 1;
     /* A peer that has heard from this rank may be one barrier ahead. */
     for (int q = 1; !cta->over && q < dev->nranks; q++) {
         const int peer = symm_hk_peer(dev, q);
@@ -243,7 +244,7 @@ static inline uint64_t *symm_hk_packet(const symmHostCta_t *cta, int owner, int 
 static inline int symm_hk_is_packet(const symmHostCta_t *cta, int peer, uint32_t item,
                                     size_t bytes) {
     const symmDevComm_t *dev = cta->dev;
-    return cta->index >= 0 && symm_hk_is_rank(dev, peer) &&
+    return cta->index >= 0 && cta->session && symm_hk_is_rank(dev, peer) &&
            item < dev->llBytes / SYMM_HOST_PACKET_BYTES && bytes <= SYMM_HOST_PACKET_BYTES;
 }
 

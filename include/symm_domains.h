@@ -5,9 +5,9 @@
  *
  * It serves, in groups and outside of them:
  * - collectives on the NULL stream, and reductions of symmRedOpCreatePreMulSum;
- * - symmSend and symmRecv on the NULL stream. To a rank of another domain a send of up to 64 KiB
- *   ends without its receive while at most 64 of them, 1 MiB together, are under way there;
- *   others wait for theirs;
+ * - symmSend and symmRecv on the NULL stream. To a rank of another domain a send of up to 3,968
+ *   bytes ends without its receive, while at most 64 of them are under way there; others wait for
+ *   theirs. What MPI has kept of it moves while this rank is in calls over domains, or of MPI;
  * - symmCommSplit and symmCommShrink. They make the new communicator in the call, whatever config
  *   says of blocking; over one domain it is an ordinary one. Shrink takes no SYMM_SHRINK_FAILED.
  *   The list must be the same on all ranks that stay, or these wait for each other;
@@ -24,8 +24,8 @@
  * - Below MPI_THREAD_SERIALIZED that must be the thread that initialised MPI. With
  *   MPI_THREAD_SERIALIZED the program sees to it that no two threads are in MPI or in calls of such
  *   communicators at once.
- * - If a group has calls of several communicators, those of one over several domains run in the
- *   caller's thread. Of several such ones all but one run in others: MPI_THREAD_MULTIPLE.
+ * - The calls run in the thread that makes them, or that ends the group. So a group may have calls
+ *   of one such communicator, not of two, and then none on a per-thread stream of CUDA.
  * - MPI must not be finalised before the communicator is destroyed.
  * - Other domains hear of symmCommRevoke and symmCommAbort at once if the calling thread may enter
  *   MPI and no other one is in a call; else from that call, or the next one here.
@@ -56,8 +56,8 @@ SYMM_API symmResult_t symmDomainQuery(symmComm_t comm, symmDomainInfo_t *info);
 SYMM_API symmResult_t symmDomainOf(symmComm_t comm, int rank, int *domain, int *place);
 /* *inside: the communicator of this rank's domain, whose ranks are the places; comm itself where
  * there is one domain. It belongs to comm and ends with it.
- * Requires: it is neither destroyed nor aborted by itself. Its collectives come in the same order
- * with those of comm on all ranks of the domain.
+ * Requires: it is neither destroyed nor aborted by itself. Its calls come in the same order with
+ * those of comm on all ranks of the domain, messages too, as if they were of one communicator.
  * Order: local, any thread. */
 SYMM_API symmResult_t symmCommDomain(symmComm_t comm, symmComm_t *inside);
 

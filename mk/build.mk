@@ -278,6 +278,5 @@ install: all $(PC) ## headers, libraries, tools, pkg-config files, documents int
 	$(Q)install -d $(call to,$(DOC_DIR)/docs) $(call to,$(DOC_DIR)/examples)
 	$(Q)install -m 644 README.md CHANGELOG.md LICENSE $(call to,$(DOC_DIR))
 	$(Q)install -m 644 $(wildcard docs/*.md docs/*.svg) $(call to,$(DOC_DIR)/docs)
-	$(Q)install -m 644 $(wildcard examples/*.c examples/*.cu examples/*.cuh) \
-	  $(call to,$(DOC_DIR)/examples)
+	$(Q)install -m 644 $(wildcard examples/*.c examples/*.cu*) $(call to,$(DOC_DIR)/examples)
 	@$(call say,INSTALL,$(call to,))

@@ -154,6 +154,17 @@ static symmResult_t of_mpi(int r) {
     pmpi_warn("a message of MPI's: %s", text);
     return symmSystemError;
 }
+/* A message of MPI's that is shorter than expected is no error of MPI's. */
+static symmResult_t receive_of_mpi(pmpi_state *s, void *at, size_t bytes, int peer) {
+    MPI_Status status;
+    int got = 0;
+    const symmResult_t r =
+        of_mpi(PMPI_Recv(at, (int)bytes, MPI_BYTE, peer, s->round, s->beside, &status));
+    if (!r) PMPI_Get_count(&status, MPI_BYTE, &got);
+    if (r || (size_t)got == bytes) return r;
+    pmpi_warn("rank %d sent %d bytes, %zu were expected", peer, got, bytes);
+    return symmMismatch;
+}
 /* No rank but the root knows how large the call is, so each message is decided about by itself: its
  * two ranks know its bytes. One that symm is slower with is a message of MPI's, beside the
  * program's. One without bytes is sent too: where a program's counts differ, both ranks hear of
@@ -163,8 +174,7 @@ static symmResult_t message(pmpi_state *s, int call, int sends, void *at, size_t
         return sends ? symmSend(at, bytes, symmUint8, peer, s->symm, NULL)
                      : symmRecv(at, bytes, symmUint8, peer, s->symm, NULL);
     if (sends) return of_mpi(PMPI_Send(at, (int)bytes, MPI_BYTE, peer, s->round, s->beside));
-    return of_mpi(
-        PMPI_Recv(at, (int)bytes, MPI_BYTE, peer, s->round, s->beside, MPI_STATUS_IGNORE));
+    return receive_of_mpi(s, at, bytes, peer);
 }
 /* What the root has for itself, as the root and as one of the ranks. */
 static symmResult_t copy_own(char *part, size_t bytes, const side *own, int to_root) {
@@ -196,10 +206,17 @@ static symmResult_t messages(pmpi_state *s, int call, int root, const sides *par
     return first;
 }
 
+/* This rank has no message. Who waits for it by MPI gets one that is too short. */
+static void send_nothing(pmpi_state *s, int call, size_t bytes, int peer) {
+    if (bytes && bytes <= INT_MAX && !pmpi_serves(s, call, bytes))
+        (void)of_mpi(PMPI_Send(NULL, 0, MPI_BYTE, peer, s->round, s->beside));
+}
+
 static symmResult_t gather(pmpi_state *s, side *in, sides *out, int in_place, int root) {
     symmResult_t r = s->rank == root ? room_for_parts(s, out) : symmSuccess;
     if (in_place) out->bytes[root] = 0; /* nothing to unpack */
     if (!r && !in_place) r = load(s, in);
+    if (r && s->rank != root) send_nothing(s, CALL_Gatherv, bytes_of(in), root);
     if (!r) r = messages(s, CALL_Gatherv, root, out, in_place ? NULL : in);
     return s->rank == root ? store_parts(s, out, r) : r;
 }

@@ -49,6 +49,7 @@
 #pragma weak PMPI_Error_string
 #pragma weak PMPI_Gather
 #pragma weak PMPI_Gatherv
+#pragma weak PMPI_Get_count
 #pragma weak PMPI_Get_library_version
 #pragma weak PMPI_Initialized
 #pragma weak PMPI_Iprobe

@@ -75,7 +75,7 @@ fi
 t_empty "documents and examples are installed, and nothing else" \
     "$(diff <(cd "$doc" && find . -type f | sort) \
     <(find ./README.md ./CHANGELOG.md ./LICENSE ./docs/*.md ./docs/*.svg ./examples/*.c \
-    ./examples/*.cu -type f | sort))"
+    ./examples/*.cu ./examples/*.cuh -type f | sort))"
 t_empty "and are the same" \
     "$(cd "$doc" && find . -type f | while read -r file; do cmp "$file" "$OLDPWD/$file"; done 2>&1)"
 t_empty "with DESTDIR they go there" \

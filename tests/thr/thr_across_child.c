@@ -183,8 +183,11 @@ static void wrong_shrink_rank(int me, int n, void *arg) {
     T_ERR(symmCommShrink(comm, self, 1, &child, NULL, 0), symmInvalidArgument);
     T_ERR(symmCommShrink(comm, NULL, 1, &child, NULL, 0), symmInvalidArgument);
     T_ERR(symmCommShrink(comm, other, -1, &child, NULL, 0), symmInvalidArgument);
-    T_ERR(symmCommShrink(comm, other, 1, NULL, NULL, 0), symmInvalidArgument);
     T_ERR(symmCommShrink(comm, other, 1, &child, NULL, 8), symmInvalidArgument);
+    symmConfig_t wrong = SYMM_CONFIG_INITIALIZER;
+    if (me == 1) wrong.minCTAs = -7;
+    T_ERR(symmCommShrink(comm, NULL, 0, &child, &wrong, 0), symmInvalidArgument);
+    T_ERR(symmCommShrink(comm, NULL, 0, me == 1 ? NULL : &child, NULL, 0), symmInvalidArgument);
     T_ERR(symmCommShrink(comm, NULL, 0, &child, NULL, SYMM_SHRINK_FAILED), symmNotSupported);
     T_CHECK(child == comm);
     T_OK(symmCommShrink(comm, NULL, 0, &child, NULL, 0)); /* the same ranks */

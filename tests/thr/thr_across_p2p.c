@@ -55,38 +55,37 @@ static void random_schedules(void) {
 
 /* ---- sends that end first -------------------------------------------------------------------- */
 
+enum { SMALL = 3968, LARGE = 5000 };
+
 /* Ranks 0 and 1 are of two domains. What is posted is the sender's again at once, and collectives
- * come between it and its receive. */
+ * come between it and its receive. One more than there is room for, and one that is large, wait. */
 static void early_rank(int me, int n, void *arg) {
     ak_job *j = arg;
     const symmComm_t comm = ak_open(j, me, symmSuccess, symmSuccess);
-    static char room[NT_POSTS][65536 + 2 * PK_GUARD];
-    char buff[65536];
+    char room[LARGE + 2 * PK_GUARD], *in = room + PK_GUARD, out[LARGE];
     float x = 1, y = 0;
     for (int i = 0; i < NT_POSTS && me == 0; i++) {
-        pk_fill(buff, sizeof buff, 0, 1, (unsigned)i);
-        pk_send(comm, buff, sizeof buff, 1, NULL);
-        memset(buff, 0xee, sizeof buff);
+        pk_fill(out, SMALL, 0, 1, (unsigned)i);
+        pk_send(comm, out, SMALL, 1, NULL);
+        memset(out, 0xee, SMALL);
     }
     T_OK(symmAllReduce(&x, &y, 1, symmFloat32, symmSum, comm, NULL));
     T_EQ((int)y, n);
     for (int i = 0; i < NT_POSTS && me == 1; i++) {
-        pk_empty(room[i] + PK_GUARD, sizeof buff);
-        pk_recv(comm, room[i] + PK_GUARD, sizeof buff, 0, NULL);
-        pk_received(room[i] + PK_GUARD, sizeof buff, 0, 1, (unsigned)i);
+        pk_empty(in, SMALL);
+        pk_recv(comm, in, SMALL, 0, NULL);
+        pk_received(in, SMALL, 0, 1, (unsigned)i);
     }
-    /* One more than there is room for, and one that is too large, wait for their receives. */
     T_OK(symmBarrier(comm, NULL));
     for (int i = 0; i <= NT_POSTS + 1 && me == 0; i++) {
         atomic_store(&j->over, i);
-        pk_send(comm, buff, i <= NT_POSTS ? 8 : sizeof buff + 0, 1, NULL);
+        pk_send(comm, out, i <= NT_POSTS ? SMALL : LARGE, 1, NULL);
     }
-    if (me == 1) {
-        while (atomic_load(&j->over) < NT_POSTS) usleep(1000);
-        usleep(50000);
-        T_EQ(atomic_load(&j->over), NT_POSTS); /* it waits */
-        for (int i = 0; i <= NT_POSTS + 1; i++)
-            T_OK(symmRecv(room[0], i <= NT_POSTS ? 8 : sizeof buff, symmUint8, 0, comm, NULL));
+    for (int i = 0; i <= NT_POSTS + 1 && me == 1; i++) {
+        while (!i && atomic_load(&j->over) < NT_POSTS) usleep(1000);
+        if (!i || i == NT_POSTS + 1) usleep(50000);
+        if (!i) T_EQ(atomic_load(&j->over), NT_POSTS);
+        pk_recv(comm, in, i <= NT_POSTS ? SMALL : LARGE, 0, NULL);
     }
     T_OK(symmCommDestroy(comm));
 }
@@ -196,6 +195,42 @@ static void a_group_runs_it_in_the_callers_thread(void) {
     nt_hub_free(j.hub);
 }
 
+/* Calls of the communicator and of its inner one keep their order, as both use the inner one; two
+ * communicators over domains are too many for one thread. */
+static void both_rank(int me, int n, void *arg) {
+    const symmComm_t comm = ak_open(arg, me, symmSuccess, symmSuccess);
+    symmComm_t inner, other;
+    T_OK(symmCommDomain(comm, &inner));
+    for (int i = 0; i < 40; i++) {
+        const int32_t one = 1, ten = 10;
+        int32_t all = 0, here = 0, to = me, from = -1;
+        T_OK(symmGroupStart());
+        if (i & 1) T_OK(symmAllReduce(&one, &all, 1, symmInt32, symmSum, comm, NULL));
+        T_OK(symmAllReduce(&ten, &here, 1, symmInt32, symmSum, inner, NULL));
+        if (!(i & 1)) T_OK(symmAllReduce(&one, &all, 1, symmInt32, symmSum, comm, NULL));
+        T_OK(symmSend(&to, 1, symmInt32, (me + 1) % n, comm, NULL));
+        T_OK(symmRecv(&from, 1, symmInt32, (me + n - 1) % n, comm, NULL));
+        T_OK(symmGroupEnd());
+        T_EQ(all, n);
+        T_EQ(here, 10 * n / 2);
+        T_EQ(from, (me + n - 1) % n);
+    }
+    T_OK(symmCommSplit(comm, 0, 0, &other, NULL));
+    float x = 1, y = 0;
+    T_OK(symmGroupStart());
+    T_OK(symmAllReduce(&x, &y, 1, symmFloat32, symmSum, comm, NULL));
+    T_ERR(symmSend(&x, 1, symmFloat32, me, other, NULL), symmNotSupported);
+    T_ERR(symmGroupEnd(), symmNotSupported);
+    T_OK(symmCommDestroy(other));
+    T_OK(symmCommDestroy(comm));
+}
+static void a_group_of_both_keeps_their_order(void) {
+    T_EXPECT_WARNINGS();
+    ak_job j = ak_new("aabb");
+    T_THREADS(j.n, both_rank, &j);
+    nt_hub_free(j.hub);
+}
+
 /* Windows of a group are made at its end, on all ranks. */
 static void window_rank(int me, int n, void *arg) {
     const symmComm_t comm = ak_open(arg, me, symmSuccess, symmSuccess);
@@ -263,4 +298,5 @@ static void what_differs_ends_it_for_all(void) {
 
 T_MAIN(T_TIMEOUT(random_schedules, 600), T(a_small_send_ends_without_its_receive),
        T(a_group_keeps_its_calls), T(a_refused_call_ends_the_group_alone), T(windows_of_a_group),
-       T(a_group_runs_it_in_the_callers_thread), T(what_differs_ends_it_for_all))
+       T(a_group_of_both_keeps_their_order), T(a_group_runs_it_in_the_callers_thread),
+       T(what_differs_ends_it_for_all))

@@ -107,6 +107,7 @@ void symm_cross_join(const symm_across_call *a, void *dst, char *const *others, 
 
 /* ---- across_call.c, across_reduce.c, across_move.c ------------------------------------------- */
 
+/* In a group they are queued with those of the inner communicator, in one order. */
 symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_counts *counts,
                                   symmStream_t stream);
 /* A call of this communicator, as errors name it, on that stream: whether it is served. */

@@ -188,9 +188,10 @@ typedef struct { /* a call that waits for symmGroupEnd, with all that the progra
 /* The reduction is made anew: the program may have ended its own. */
 static symmResult_t run_scaled(queued *q) {
     const symmComm_t inner = q->c.a.s->outer.inner;
-    SYMM_TRY(symmRedOpCreatePreMulSum(&q->c.a.op, &q->c.a.scalar, (symmDataType_t)q->k.type,
-                                      symmScalarHostImmediate, inner));
-    const symmResult_t r = run_ready(&q->c);
+    symmResult_t r = symmRedOpCreatePreMulSum(&q->c.a.op, &q->c.a.scalar, (symmDataType_t)q->k.type,
+                                              symmScalarHostImmediate, inner);
+    if (r) return symm_across_fail(q->c.a.s, r); /* the others wait for it */
+    r = run_ready(&q->c);
     (void)symmRedOpDestroy(q->c.a.op, inner); /* of a communicator that is over, too */
     return r;
 }
@@ -235,7 +236,8 @@ static symmResult_t queue(const ready *c) {
     q->c = *c;
     q->k = *c->a.k;
     memcpy(q->parts, s->parts, parts);
-    const symmResult_t r = symm_group_join(s->handle, SYMM_JOB_STAYS, NULL, &queued_row, q, bytes);
+    const symmResult_t r =
+        symm_group_join(s->outer.inner, SYMM_JOB_STAYS, NULL, &queued_row, q, bytes);
     free(q);
     return r;
 }

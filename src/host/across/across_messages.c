@@ -13,7 +13,9 @@
 #include "host/comm/group.h"
 #include "across.h"
 
-enum { POST_BYTES = 65536 }; /* up to here a send is copied, and ends without its receive */
+/* Up to here a send is copied, and ends without its receive. MPI passes on so much at once: what it
+ * keeps would move only while this rank is in MPI, and it may wait inside its domain instead. */
+enum { POST_BYTES = 3968 };
 
 /* ---- run ------------------------------------------------------------------------------------- */
 
@@ -127,7 +129,7 @@ static const symm_job_row queued_row = {
 
 static symmResult_t queue(const symm_across *s, const symm_message *m) {
     void *at;
-    SYMM_TRY(symm_group_behind(s->handle, SYMM_JOB_STAYS, &queued_row, sizeof(queued), &at));
+    SYMM_TRY(symm_group_behind(s->outer.inner, SYMM_JOB_STAYS, &queued_row, sizeof(queued), &at));
     queued *q = at;
     q->comm = s->handle;
     if (q->n == q->room) {

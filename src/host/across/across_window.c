@@ -55,7 +55,6 @@ static symmResult_t register_job(void *args) {
 
 symmResult_t symm_across_register(symm_outer *o, void *buff, size_t size, symmWindow_t *win,
                                   int flags) {
-    const symmComm_t comm = ((symm_across *)o)->handle;
-    register_args a = {comm, buff, size, win, flags};
-    return symm_group_run(comm, SYMM_JOB_STAYS, register_job, &a, sizeof a);
+    register_args a = {((symm_across *)o)->handle, buff, size, win, flags};
+    return symm_group_run(o->inner, SYMM_JOB_STAYS, register_job, &a, sizeof a);
 }

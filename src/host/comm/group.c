@@ -67,7 +67,20 @@ static void settle(job *j) {
     if (j->row && j->row->settle) j->row->settle(j->args);
 }
 
+/* One communicator can have the caller's thread. */
+static symmResult_t check_stays(const void *key, int kind) {
+    const job *lists[] = {group.first, group.behind};
+    for (int i = 0; i < 2 && kind == SYMM_JOB_STAYS; i++)
+        for (const job *j = lists[i]; j; j = j->later)
+            if (j->kind == SYMM_JOB_STAYS && j->key != key)
+                return symm_group_refuse(SYMM_ERR(symmNotSupported,
+                                                  "a group may have calls of one communicator over "
+                                                  "several domains, not of two"));
+    return symmSuccess;
+}
+
 static symmResult_t add_job(const job *head, const void *args, size_t bytes) {
+    SYMM_TRY(check_stays(head->key, head->kind));
     job *j = SYMM_FAIL_ALLOC(group_job, malloc(sizeof *j + bytes));
     if (!j)
         return symm_group_refuse(SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
@@ -95,17 +108,17 @@ static int waits(int kind) {
     return kind == SYMM_JOB_BLOCKS || kind == SYMM_JOB_STAYS;
 }
 
-static job *find_behind(const void *key) {
+static job *find_behind(const void *key, const symm_job_row *row) {
     job *j = group.behind;
-    while (j && j->key != key) j = j->later;
+    while (j && (j->key != key || (row && j->row != row))) j = j->later;
     return j;
 }
 
 symmResult_t symm_group_behind(const void *key, int kind, const symm_job_row *row, size_t bytes,
                                void **args) {
-    job *j = find_behind(key);
+    job *j = find_behind(key, row);
     SYMM_ASSERT(group.depth > 0);
-    SYMM_ASSERT(!j || j->row == row);
+    SYMM_TRY(check_stays(key, kind));
     if (!j) {
         j = SYMM_FAIL_ALLOC(group_behind, calloc(1, sizeof *j + bytes));
         if (!j)
@@ -130,7 +143,7 @@ symmResult_t symm_group_refuse(symmResult_t r) {
 
 symmResult_t symm_group_refuse_beside(const void *key, const char *call) {
     if (__builtin_expect(group.depth == 0, 1)) return symmSuccess;
-    int queued = find_behind(key) != NULL;
+    int queued = find_behind(key, NULL) != NULL;
     for (const job *j = group.first; j && !queued; j = j->later) queued = j->key == key;
     if (queued)
         return symm_group_refuse(SYMM_ERR(
@@ -339,11 +352,20 @@ static void serve_queues(queue *queues, gate *g) {
     pthread_mutex_unlock(&g->lock);
 }
 
+static int has_stays(const queue *queues) {
+    while (queues && !queues->stays) queues = queues->next;
+    return queues != NULL;
+}
+
 /* All or nothing: half a group could wait for the other half for ever. Jobs that only give work to
  * streams run first, because the others may wait for it. They run in the order of the calls, across
  * communicators: on one stream this is the order that a rank without a group has too. */
 static symmResult_t run_queues(queue *queues, job *all) {
     gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT, 0};
+    if (has_stays(queues) && must_serve(all))
+        return SYMM_ERR(symmNotSupported,
+                        "a group with a call of a communicator over several domains may have none "
+                        "on a per-thread stream: both need this thread");
     symmResult_t status = start_threads(queues, threads_for(queues, all), &g);
     const int threads = g.threads; /* no thread has passed the gate, so nobody else writes it */
     for (job *j = all; j && !status; j = j->later)

@@ -12,8 +12,9 @@ typedef symmResult_t (*symm_job_fn)(void *args);
 /* BLOCKS: the job may wait for peers inside the call (set-up, inline kernels). Jobs of several
  * communicators then need a thread each, or they would wait for each other. STREAM: it only gives
  * work to a stream. HERE: the same, but only the caller's thread may do it (per-thread stream).
- * STAYS: as BLOCKS; of the communicators one runs in the caller's thread, and it is this job's, as
- * it may be that no other thread is allowed what it needs. */
+ * STAYS: as BLOCKS, but in the caller's thread, as it may be that no other thread is allowed what
+ * it needs. A group has such jobs of one key alone, and then none that are HERE beside jobs that
+ * block: else it is refused. */
 enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2, SYMM_JOB_STAYS = 3 };
 
 /* Runs fn(args) now, or, inside a group, copies args and queues it for key's

@@ -69,14 +69,15 @@ typedef struct { /* by value, because a group makes the call later */
 static symmResult_t child_config(const symm_across *s, const child_args *a, symmConfig_t *out,
                                  int64_t *ms) {
     symmConfig_t given, checked;
+    const symm_config_copy none = {.given = 0};
     symm_comm *c;
-    SYMM_TRY(symm_config_check(symm_config_kept(&a->config, &given), &checked));
     SYMM_TRY(symm_comm_visit(s->outer.inner, &c));
-    *out = symm_config_child(c, &a->config);
+    const symmResult_t r = symm_config_check(symm_config_kept(&a->config, &given), &checked);
+    *out = symm_config_child(c, r ? &none : &a->config);
     out->blocking = 1;
     *ms = out->timeoutMs == SYMM_CONFIG_UNDEF ? c->params.setup_timeout_ms : out->timeoutMs;
     symm_comm_unvisit(c);
-    return symmSuccess;
+    return r;
 }
 
 /* A mover of the members, and the exchange by it. */
@@ -90,7 +91,7 @@ static symmResult_t part(symm_across *s, const members *m, symm_net **net, symm_
 }
 
 /* Of all parts one communicator. part_of: this rank's, or NULL with r and its text. Takes over that
- * and the map. A rank that cannot meet the others leaves them waiting up to the deadline. */
+ * and the map. */
 static symmResult_t join(symm_across *s, members *m, symmComm_t part_of, symmResult_t r, int64_t ms,
                          symmComm_t *out) {
     char why[SYMM_ERR_TEXT];
@@ -99,8 +100,8 @@ static symmResult_t join(symm_across *s, members *m, symmComm_t part_of, symmRes
     snprintf(why, sizeof why, "%s", symm_status_text());
     const symmResult_t meets = part(s, m, &net, &boot);
     if (meets) {
+        if (net) symm_boot_net_give_up(net, meets);
         snprintf(why, sizeof why, "%s", symm_status_text());
-        if (net) net->ops->cancel(net);
         if (net) net->ops->close(net, NULL);
         if (part_of) symmCommDestroy(part_of);
         symm_status_adopt(why);
@@ -189,7 +190,7 @@ symmResult_t symm_across_split(symmComm_t comm, int color, int key, symmComm_t *
                                const symmConfig_t *config) {
     child_args a = {.comm = comm, .out = newcomm, .color = color, .key = key};
     symm_config_keep(&a.config, config);
-    return symm_group_run(comm, SYMM_JOB_STAYS, split_job, &a, sizeof a);
+    return symm_group_run(symm_outer_inner(comm), SYMM_JOB_STAYS, split_job, &a, sizeof a);
 }
 
 /* ---- shrink ---------------------------------------------------------------------------------- */
@@ -207,11 +208,20 @@ static symmResult_t shrink(symm_across *s, const child_args *a, members *m) {
     symmConfig_t config;
     symmComm_t made = NULL;
     int64_t ms = 0;
-    SYMM_TRY(child_config(s, a, &config, &ms));
+    char why[SYMM_ERR_TEXT];
     SYMM_TRY(alloc_members(s, m));
+    symmResult_t r = a->out ? child_config(s, a, &config, &ms)
+                            : SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
+    snprintf(why, sizeof why, "%s", symm_status_text());
+    if (!a->out) (void)child_config(s, a, &config, &ms);
     const int n = places_out(s, a->gone, m->ranks); /* used up before the ranks are put there */
-    const symmResult_t r =
-        symmCommShrink(s->outer.inner, n ? m->ranks : NULL, n, &made, &config, a->flags);
+    /* This rank's error is its domain's too, which hears of it by a call that it refuses. */
+    const symmResult_t inside =
+        symmCommShrink(s->outer.inner, n ? m->ranks : NULL, n, r ? NULL : &made, &config, a->flags);
+    if (r)
+        symm_status_adopt(why);
+    else
+        r = inside;
     for (int p = 0; p < s->map.nranks; p++)
         if (!a->gone[p]) m->ranks[m->n++] = p;
     return finish(s, m, made, r, ms, a->out);
@@ -229,9 +239,9 @@ static symmResult_t shrink_job(void *args) {
     return r;
 }
 
-static symmResult_t read_list(const symm_across *s, const int *list, int n, const symmComm_t *out,
-                              int flags, char *gone) {
-    if (!out) return SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
+/* What is wrong with the list is wrong on all ranks, which pass the same one: none waits for
+ * another. */
+static symmResult_t read_list(const symm_across *s, const int *list, int n, int flags, char *gone) {
     if (flags & ~(SYMM_SHRINK_ABORT | SYMM_SHRINK_FAILED))
         return SYMM_ERR(symmInvalidArgument,
                         "flags=%d: must be 0 or SYMM_SHRINK_ABORT, over several domains", flags);
@@ -262,12 +272,12 @@ symmResult_t symm_across_shrink(symmComm_t comm, const int *excludeRanks, int nE
     SYMM_TRY(symm_across_get(comm, &s));
     const size_t bytes = sizeof(child_args) + (size_t)s->map.nranks;
     child_args *a = SYMM_FAIL_ALLOC(across_wishes, calloc(1, bytes));
-    symmResult_t r = a ? read_list(s, excludeRanks, nExclude, newcomm, flags, a->gone)
+    symmResult_t r = a ? read_list(s, excludeRanks, nExclude, flags, a->gone)
                        : SYMM_ERR(symmOutOfMemory, "no memory to shrink a communicator");
     if (!r) {
         a->comm = comm, a->out = newcomm, a->flags = flags;
         symm_config_keep(&a->config, config);
-        r = symm_group_run(comm, SYMM_JOB_STAYS, shrink_job, a, bytes);
+        r = symm_group_run(s->outer.inner, SYMM_JOB_STAYS, shrink_job, a, bytes);
     } else {
         r = symm_group_refuse(r);
     }

@@ -215,7 +215,8 @@ symmResult_t symm_across_revoke(symmComm_t comm, int flags) {
 symmResult_t symm_across_finalize(symmComm_t comm) {
     symm_across *s;
     SYMM_TRY(symm_across_get(comm, &s));
-    symmResult_t r = symm_across_enter(s);
+    symmResult_t r = symm_group_refuse_beside(s->outer.inner, "symmCommFinalize");
+    if (!r) r = symm_across_enter(s);
     if (!r) {
         r = symm_across_known(s);
         if (!r) r = symmCommFinalize(s->outer.inner);

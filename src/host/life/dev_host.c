@@ -126,7 +126,7 @@ void symmHostCtaMisused(symmHostCta_t *cta, int what) {
 /* ---- data ------------------------------------------------------------------------------------ */
 
 void symmHostCopy(const symmHostCta_t *cta, void *to, const void *from, size_t bytes) {
-    if (to == from || !bytes) return;
+    if (!cta->inside || cta->over || to == from || !bytes) return;
     /* copy_nt ends with the fence that orders it before a later release */
     if (symm_plan_past_caches(2 * (uint64_t)bytes, comm_of(cta)->calls.keeps))
         symm_reduce->copy_nt(to, from, bytes);

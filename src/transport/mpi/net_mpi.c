@@ -60,7 +60,7 @@ typedef struct net_mpi {
     word *said;            /* [nranks]; NULL: nothing */
     struct net_mpi *next;  /* retired */
     MPI_Request *goodbyes; /* [nranks] */
-    int heard;             /* goodbyes of others */
+    int parted, heard;     /* whether these are sent; goodbyes of others */
     void *held;            /* memory that messages were sent from */
 } net_mpi;
 
@@ -315,9 +315,18 @@ static int net_is_gone(symm_net *base, int rank) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* To all others, when nothing is on its way to them any more: they take it that all has come. */
+static void say_goodbye(net_mpi *n) {
+    for (int r = 0; r < n->nranks; r++)
+        if (r != n->rank) MPI_Isend(NULL, 0, MPI_BYTE, r, TAG_GOODBYE, n->words, &n->goodbyes[r]);
+    n->parted = 1;
+}
+
 /* 1: every other rank has said goodbye, and has got this one's and all that was posted. */
 static int is_left(net_mpi *n) {
     int some = 1, done = 0;
+    if (sweep(n) || n->posts) return 0;
+    if (!n->parted) say_goodbye(n);
     while (some) {
         symm_net_word word;
         MPI_Status status;
@@ -327,7 +336,6 @@ static int is_left(net_mpi *n) {
             return 0;
         n->heard += status.MPI_TAG == TAG_GOODBYE;
     }
-    if (sweep(n) || n->posts) return 0;
     if (MPI_Testall(n->nranks, n->goodbyes, &done, MPI_STATUSES_IGNORE)) return 0;
     return done && n->heard == n->nranks - 1;
 }
@@ -370,6 +378,12 @@ static void put_away(net_mpi **list, net_mpi *n) {
     pthread_mutex_unlock(&retired_lock);
 }
 
+/* For a while: what has been posted moves only while this rank is in MPI. */
+static void await_posts(net_mpi *n) {
+    enum { TURNS = 20000, NAP_US = 50 };
+    for (int turn = 0; turn < TURNS && !sweep(n) && n->posts; turn++) usleep(NAP_US);
+}
+
 static void net_close(symm_net *base, void *held) {
     net_mpi *n = (net_mpi *)base;
     n->held = held;
@@ -382,10 +396,8 @@ static void net_close(symm_net *base, void *held) {
     }
     free(n->requests), free(n->what), free(n->done), free(n->status);
     n->requests = NULL, n->what = NULL, n->done = NULL, n->status = NULL;
-    for (int r = 0; r < n->nranks; r++) {
-        n->goodbyes[r] = MPI_REQUEST_NULL;
-        if (r != n->rank) MPI_Isend(NULL, 0, MPI_BYTE, r, TAG_GOODBYE, n->words, &n->goodbyes[r]);
-    }
+    for (int r = 0; r < n->nranks; r++) n->goodbyes[r] = MPI_REQUEST_NULL;
+    await_posts(n);
     put_away(&retired, n);
     reap();
 }

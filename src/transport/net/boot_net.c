@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,14 @@ static void strand(room *r) {
         continue;
 }
 
+void symm_boot_net_give_up(symm_net *net, symmResult_t r) {
+    symm_net_word word = {.code = (int32_t)r, .domain = -1};
+    snprintf(word.text, sizeof word.text, "%s", symm_status_text());
+    net->ops->cancel(net);
+    net->ops->tell(net, &word);
+    symm_status_adopt(word.text);
+}
+
 /* What has begun is in `blocks`, which the mover may write to. */
 static symmResult_t exchange(boot_net *b, char *blocks, size_t bytes, const symm_wait *w) {
     const symm_net_ops *ops = b->net->ops;
@@ -41,9 +50,13 @@ static symmResult_t exchange(boot_net *b, char *blocks, size_t bytes, const symm
         SYMM_TRY(ops->receive(b->net, end, blocks + (unsigned)r * bytes, bytes));
         SYMM_TRY(ops->send(b->net, end, blocks + (unsigned)self * bytes, bytes));
     }
-    for (;;) {
+    for (unsigned turn = 1;; turn++) {
+        symm_net_word word;
         SYMM_TRY(ops->test(b->net, &left, &rank));
         if (!left) return symmSuccess;
+        if (turn % 64 == 0 && ops->told(b->net, &word))
+            return SYMM_ERR((symmResult_t)word.code, "%s: another rank says: %.400s", w->stage,
+                            word.text);
         if (w->check) SYMM_TRY(w->check(w->arg));
         if (symm_wait_over(w))
             return SYMM_ERR(symmTimeout, "%s: rank %d did not come in time", w->stage, rank);
@@ -57,11 +70,15 @@ static symmResult_t allgather(symm_boot *base, const void *send, void *recv, siz
     const size_t all = (size_t)base->nranks * bytes;
     SYMM_ASSERT(base->rank >= 0 && base->rank < base->nranks && bytes > 0);
     room *own = SYMM_FAIL_ALLOC(boot_net_blocks, malloc(sizeof *own + all));
-    if (!own) return SYMM_ERR(symmOutOfMemory, "%s: no memory for an exchange", w->stage);
+    if (!own) {
+        const symmResult_t r = SYMM_ERR(symmOutOfMemory, "%s: no memory for an exchange", w->stage);
+        symm_boot_net_give_up(b->net, r);
+        return r;
+    }
     memcpy(own->blocks + (unsigned)base->rank * bytes, send, bytes);
     const symmResult_t r = exchange(b, own->blocks, bytes, w);
     if (r) {
-        b->net->ops->cancel(b->net);
+        symm_boot_net_give_up(b->net, r);
         strand(own);
         return r;
     }

@@ -7,7 +7,10 @@
 #include "net.h"
 
 /* rank: this one's among the mover's nranks. The mover lives longer. After a failure it is
- * cancelled. */
+ * cancelled, and the others are told. */
 symmResult_t symm_boot_net_open(symm_net *net, int rank, int nranks, symm_boot **out);
+
+/* The same by hand: r, whose text is the thread's last error, is why this rank cannot meet them. */
+void symm_boot_net_give_up(symm_net *net, symmResult_t r);
 
 #endif
