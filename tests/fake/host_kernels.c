@@ -157,13 +157,16 @@ void hk_packets(void *args) {
 void hk_misuse(symmHostCta_t *cta, int how) {
     char data[SYMM_HOST_PACKET_BYTES + 1] = "";
     volatile size_t long_one = sizeof data; /* which compilers would see */
+    if (how == HK_ITEM || how == HK_TOO_LONG) symmHostPacketsNext(cta);
     switch (how) {
     case HK_PEER: symmHostSignalRaise(cta, cta->dev->nranks, HK_FULL, 1); break;
     case HK_SIGNAL: symmHostSignalStore(cta, 0, cta->dev->signals, 1); break;
     case HK_AWAITED: symmHostSignalWait(cta, 0, 1, -2); break;
     case HK_ITEM: symmHostPacketSend(cta, 0, HK_ITEMS, data, 1); break;
     case HK_TOO_LONG: symmHostPacketSend(cta, 0, 0, data, long_one); break;
+    case HK_UNBEGUN: symmHostPacketSend(cta, 0, 0, data, 1); break;
     case HK_NO_INDEX: symmHostBarrierArrive(cta); break;
+    case HK_NO_ARRIVAL: symmHostBarrierWait(cta); break;
     default: symmHostPacketsNext(cta); break;
     }
 }

@@ -45,14 +45,16 @@ void hk_counts(void *args);
 /* Packets to all ranks, the own one too. */
 void hk_packets(void *args);
 
-/* Uses what there is not. The last two are wrong without an index only. */
+/* Uses what there is not. From HK_NO_INDEX on they are wrong without an index only. */
 enum {
     HK_PEER,
     HK_SIGNAL,
     HK_AWAITED,
     HK_ITEM,
     HK_TOO_LONG,
+    HK_UNBEGUN,
     HK_NO_INDEX,
+    HK_NO_ARRIVAL,
     HK_NO_SESSION,
     HK_WRONGS
 };
