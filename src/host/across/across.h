@@ -125,9 +125,11 @@ symmResult_t symm_across_broadcast(const symm_across_call *a);
 symmResult_t symm_across_gather(const symm_across_call *a);
 symmResult_t symm_across_scatter(const symm_across_call *a);
 symmResult_t symm_across_barrier(const symm_across_call *a);
-/* across_messages.c */
-symmResult_t symm_across_message(symm_outer *o, const symm_message *m);
 /* The same by contributions, in rank order over all (across_ordered.c). */
 symmResult_t symm_across_ordered(const symm_across_call *a);
+
+/* ---- across_messages.c: sends and receives --------------------------------------------------- */
+
+symmResult_t symm_across_message(symm_outer *o, const symm_message *m);
 
 #endif
