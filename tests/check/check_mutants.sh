@@ -121,6 +121,8 @@ run() { # program, seconds, tests: 0 passed, 1 failed, 2 neither
     timeout -k 2 "$limit" "$@" >"$program.log" 2>&1
     case $? in 0) return 0 ;; 1 | 124 | 137) return 1 ;; *) return 2 ;; esac
 }
+now() { echo $(($(date +%s%N) / 1000000)); }
+seconds_of() { echo "$(($1 / 1000)).$(($1 % 1000 / 100))"; } # milliseconds
 have() { # kind, test
     [ -e "$(objects "$1")/libsymm.a" ] && [ -e "$(objects "$1")/tests/$2.o" ] &&
         [ -e "$(objects "$1")/tests/t.o" ]
@@ -207,6 +209,7 @@ mutant() { # name, files, script, kind, test, tests
     *) t_fail "$name" "unchanged, $test does not pass either, or is not run" && return ;;
     esac
     tree=$out/$name
+    began=$(now)
     copy "$tree"
     changed=
     for file in $(echo "$2" | tr , ' '); do
@@ -219,10 +222,14 @@ mutant() { # name, files, script, kind, test, tests
     made=$(compile "$tree" "$kind" $(echo $sources | tr ' ' '\n' | sort -u) 2>"$out/log") &&
         link "$tree/$test.$kind" "$kind" "$test" $made 2>>"$out/log"
     if [ $? -ne 0 ]; then t_fail "$name" "does not build: $(cat "$out/log")"; return; fi
+    built=$(now)
     # Three times at most: what a mutant does to threads or processes may take the luck of a moment.
     program=$tree/$test.$kind limit=$(cat "$out/$test.$kind.limit")
     run "$program" "$limit" $6 && run "$program" "$limit" $6 && run "$program" "$limit" $6
-    case $? in
+    verdict=$? ended=$(now)
+    echo "# $(seconds_of $((built - began))) s to build, $(seconds_of $((ended - built))) s to run:" \
+        "$name ($test, $kind)"
+    case $verdict in
     0) t_fail "$name" "survived: $test passes ($6)" ;;
     1) t_ok "$name" && [ -n "${KEEP:-}" ] || rm -rf "$tree" ;;
     *) t_fail "$name" "did not run: $(tail -n 20 "$tree/$test.$kind.log")" ;;

@@ -162,6 +162,28 @@ static void tcp_id_before_fork_of_a_rank(void) {
     }
 }
 
+/* Who made the id and finds it claimed by a child has nothing to keep: however late the keeper
+ * wakes, it and its descriptor are gone when the rank is. */
+static void a_claim_that_is_lost_leaves_no_keeper(void) {
+    symmUniqueId_t id;
+    symm_boot *b;
+    int status;
+    T_OK(symm_boot_tcp_id(&id, NULL));
+    T_EQ(symm_fail_arm("keep_wakes:delay=300"), 0);
+    T_LET_THREADS_REST();
+    const pid_t child = fork();
+    T_CHECK(child >= 0);
+    if (child) kit_sleep(100); /* the child claims it first */
+    symm_wait w = kit_wait("meeting", KIT_MS);
+    T_OK(symm_boot_tcp_open(&id, child != 0, 2, &w, &b));
+    symm_boot_close(b);
+    T_EQ(SYMM_STAT_GET(fds), 0);
+    T_EQ(SYMM_STAT_GET(threads), 0);
+    if (!child) _exit(0);
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+}
+
 static void ids_differ(void) {
     symmUniqueId_t a, b;
     T_OK(symm_boot_tcp_id(&a, NULL));
@@ -435,7 +457,8 @@ static void beacons_endure_looks(void) {
 
 T_MAIN(T(tcp_processes), T(tcp_threads), T(tcp_id_of_any_rank), T(tcp_many_threads),
        T(tcp_big_blocks), T(tcp_any_order), T(tcp_in_place), T(tcp_id_before_fork),
-       T(tcp_id_before_fork_of_a_rank), T(ids_differ), T(garbage_ids), T(bad_ranks),
-       T(threads_meet), T(threads_72), T(threads_bad_arguments), T(callbacks_carry),
-       T(callbacks_that_fail), T(callbacks_bad_arguments), T(mesh_of_threads), T(mesh_of_processes),
-       T(mesh_bad_arguments), T(beacons_show_presence), T(beacons_endure_looks))
+       T(tcp_id_before_fork_of_a_rank), T(a_claim_that_is_lost_leaves_no_keeper), T(ids_differ),
+       T(garbage_ids), T(bad_ranks), T(threads_meet), T(threads_72), T(threads_bad_arguments),
+       T(callbacks_carry), T(callbacks_that_fail), T(callbacks_bad_arguments), T(mesh_of_threads),
+       T(mesh_of_processes), T(mesh_bad_arguments), T(beacons_show_presence),
+       T(beacons_endure_looks))

@@ -263,6 +263,7 @@ static void *keep(void *arg) {
         const int n = list(&p, &ms);
         pthread_mutex_unlock(&lock);
         poll(p, (nfds_t)n, ms);
+        (void)SYMM_FAIL_HERE(keep_wakes);
         pthread_mutex_lock(&lock);
         if (read(bell, &rung, sizeof(rung)) < 0 && errno != EAGAIN) break;
         look();
@@ -389,6 +390,9 @@ symmResult_t symm_tcp_id_claim(const symm_tcp_id *id, int *listener) {
     if (*at) fd = take_descriptor(at, &lost);
     const int used = is_used_up(id->secret);
     ring();
+    /* Who has it waits in id_done. Who lost it has no more to do with the id: the keeper, its thread
+     * and its descriptor are gone behind this. */
+    if (lost) await_end();
     pthread_mutex_unlock(&lock);
     if (used)
         return SYMM_ERR(symmInvalidUsage, "this id has been used: an id serves one communicator, "
