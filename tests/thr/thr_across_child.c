@@ -195,6 +195,12 @@ static void wrong_shrink_rank(int me, int n, void *arg) {
     T_OK(symmAllReduce(&one, &sum, 1, symmInt32, symmSum, child, NULL));
     T_EQ(sum, n);
     T_OK(symmCommDestroy(child));
+    /* Those that stay are of one domain, which hears of the error by its own part alone. */
+    const int of_b[] = {1, 3};
+    child = comm;
+    if (me % 2 == 0)
+        T_ERR(symmCommShrink(comm, of_b, 2, me ? &child : NULL, NULL, 0), symmInvalidArgument);
+    T_CHECK(child == comm);
     T_OK(symmCommDestroy(comm));
 }
 static void a_wrong_list_is_refused(void) {

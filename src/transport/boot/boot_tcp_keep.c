@@ -390,7 +390,7 @@ symmResult_t symm_tcp_id_claim(const symm_tcp_id *id, int *listener) {
     if (*at) fd = take_descriptor(at, &lost);
     const int used = is_used_up(id->secret);
     ring();
-    /* Who has it waits in id_done. Who lost it has no more to do with the id: the keeper, its thread
+    /* Who has it waits in id_done. Who lost it has no more to do with the id: the keeper's thread
      * and its descriptor are gone behind this. */
     if (lost) await_end();
     pthread_mutex_unlock(&lock);
