@@ -1,13 +1,15 @@
 /* symm_domains.h - communicators over several domains. A domain is the ranks that can map each
  * other's memory: those of one host. symmCommInitMPI makes such a communicator where the ranks of
- * mpicomm are on several hosts, on the host backend. Inside a domain it runs the kernels of an
- * ordinary communicator; between domains the mover carries messages (MPI).
+ * mpicomm are on several hosts. Inside a domain it runs the kernels of an ordinary communicator;
+ * between domains the mover carries messages: MPI on the host backend, NCCL on GPUs.
  *
  * It serves, in groups and outside of them:
- * - collectives on the NULL stream, and reductions of symmRedOpCreatePreMulSum;
- * - symmSend and symmRecv on the NULL stream. To a rank of another domain a send of up to 3,968
- *   bytes ends without its receive, while at most 64 of them are under way there; others wait for
- *   theirs. What MPI has kept of it moves while this rank is in calls over domains, or of MPI;
+ * - collectives, and reductions of symmRedOpCreatePreMulSum, on the host backend on the NULL
+ *   stream;
+ * - symmSend and symmRecv, likewise. On the host backend a send of up to 3,968 bytes to a rank of
+ *   another domain ends without its receive, while at most 64 of them are under way there; others
+ *   wait for theirs. What MPI has kept of it moves while this rank is in calls over domains, or of
+ *   MPI;
  * - symmCommSplit and symmCommShrink. They make the new communicator in the call, whatever config
  *   says of blocking; over one domain it is an ordinary one. Shrink takes no SYMM_SHRINK_FAILED.
  *   The list must be the same on all ranks that stay, or these wait for each other;
@@ -20,10 +22,27 @@
  * All other calls are symmNotSupported: they serve one domain, whose communicator symmCommDomain
  * gives. Buffers in windows of either are found by the collectives of both.
  *
- * MPI carries the messages, and is entered by the thread inside a call alone:
+ * On GPUs:
+ * - All ranks have a GPU of their own, as NCCL demands, and the same version of NCCL, which is
+ *   looked for at creation (SYMM_NCCL_LIB names one).
+ * - Calls go to any stream and may be captured. They are given to the stream and wait for nothing
+ *   but NCCL's connections, which it makes at the first message between two ranks. Those of one
+ *   communicator run in the order of the calls, on whatever streams they are. Graphs with such
+ *   calls are destroyed before the communicator, which waits for them.
+ * - What has gone wrong in another domain or in NCCL is looked for by symmCommGetAsyncError and by
+ *   calls. Nothing else ends a kernel of NCCL's that waits: SYMM_TIMEOUT is no deadline for it. And
+ *   NCCL does not tell calls apart: where domains make different ones, it waits, or data goes where
+ *   it does not belong. Ranks of one domain are told.
+ * - The sends and receives of a group are on one stream. SYMM_DETERMINISTIC=1 refuses reductions.
+ * - Captured messages pass through memory of the communicator's, unless NCCL_GRAPH_REGISTER=0 is
+ *   set for all ranks: NCCL would register callers' memory, and hang where kinds of memory differ.
+ * - MPI is used by creation, registration, split, shrink, and to tell of errors.
+ *
+ * On the host backend MPI carries the messages. It is entered by the thread inside a call alone:
  * - Below MPI_THREAD_SERIALIZED that must be the thread that initialised MPI. With
  *   MPI_THREAD_SERIALIZED the program sees to it that no two threads are in MPI or in calls of such
  *   communicators at once.
+ * Of both:
  * - The calls run in the thread that makes them, or that ends the group. So a group may have calls
  *   of one such communicator, not of two, and then none on a per-thread stream of CUDA.
  * - MPI must not be finalised before the communicator is destroyed.

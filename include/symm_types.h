@@ -383,6 +383,14 @@ typedef struct {
     symm_gpu_onesided_op op[SYMM_GPU_ONESIDED_OPS];
 } symm_gpu_onesided_args;
 
+/* Partial results of domains, which become one: the own one at dst, the others' in the order of
+ * domains from `others` on, each `step` bytes behind the one before. divides: by this at last, or
+ * 0. */
+typedef struct {
+    uint64_t dst, others, step, count; /* count: elements */
+    int32_t domains, domain, op, divides;
+} symm_gpu_join;
+
 /* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
  * size. DIRECT: buffers in no window are read through the kernel, not staged. CROWDED: there are

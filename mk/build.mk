@@ -198,10 +198,11 @@ TOOLS := $(BIN)/symm-perf $(BIN)/symm-info $(BIN)/symm-run
 # Found beside it, so that programs run from build/ and from any prefix without a library path.
 RPATH := -Wl,-rpath,'$$ORIGIN/../lib$(S)'
 # Both tools are static. symm-perf: it drives GPUs through the library's table of the driver's
-# calls, which the shared library keeps to itself.
-$(BIN)/symm-perf: $(PERF_OBJ) $(LIB)/libsymm.a
+# calls, which the shared library keeps to itself. With MPI it has symmCommInitMPI in it.
+PERF_ALL := $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ))
+$(BIN)/symm-perf: $(PERF_ALL) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
-	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) \
+	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_ALL) \
 	  $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -ldl -lm -o $@
 
 # The same beside Open MPI and beside MPICH, whichever are there: `make bench` compares with the

@@ -26,7 +26,7 @@ TEST         := $(OUT)/test$(S)
 names         = $(sort $(notdir $(basename $(wildcard $(1:%=tests/*/%_*.c)))))
 HAVE_CXX     := $(shell command -v $(CXX) 2>/dev/null)
 ON_FIBERS    := unit_kernels unit_p2p_kernels unit_p2p_leave unit_onesided_kernels unit_device_api \
-                unit_multicast_kernels
+                unit_multicast_kernels unit_join_kernels
 UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,$(ON_FIBERS)),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)

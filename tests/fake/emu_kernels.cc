@@ -63,6 +63,17 @@ KERNEL_POSTS(reduce_scatter_multicast, n0, THREADS(0),
              body_hop_reduce_multicast<REDUCE_SCATTER, symmInt32>)
 KERNEL_POSTS(reduce_multicast, n0, THREADS(0), body_hop_reduce_multicast<REDUCE, symmInt32>)
 
+/* What joins the results of domains; src: its argument, in memory of the host. */
+#define JOINS(type)                                           \
+    extern "C" void emu_join_##type(const symm_args a) {      \
+        symm_join_##type##_n0(*(const symm_gpu_join *)a.src); \
+    }
+#ifndef EMU_MESSAGES
+JOINS(f32)
+JOINS(bf16)
+JOINS(u8)
+#endif
+
 /* A program's kernel that stores to all peers, `count` vectors each at dst_off, and one that
  * looks for what all have stored. */
 extern "C" void emu_scatter(const symm_args a) {
@@ -147,6 +158,7 @@ static const struct {
     RANKS_(scatter_ll) RANKS_(scatter_push_ll128) RANKS_(scatter_direct)
     SUMS_(all_reduce_multicast) SUMS_(reduce_scatter_multicast) SUMS_(reduce_multicast)
     ONE(symm_all_gather_multicast_n0) ONE(symm_broadcast_multicast_n0)
+    ONE(emu_join_f32) ONE(emu_join_bf16) ONE(emu_join_u8)
 #endif
     ONE(emu_p2p) ONE(emu_p2p_list) ONE(emu_onesided) ONE(emu_flag) ONE(emu_wait_and_look)
     ONE(symm_barrier_word_n0) ONE(emu_scatter) ONE(emu_scattered)

@@ -61,7 +61,10 @@ static int signatures(const run *r, uint64_t *scalars) {
 static int open_run(run *r, uint64_t *scalars) {
     r->ctl = ctl_of(r->a, r->a->rank);
     uint32_t e = r->ctl->epoch[0];
+    const uint64_t abort = take(&host_of(r->a, r->a->rank)->abort);
     r->epoch = e == 0xffffffffu ? 2u : e + 1u;
+    if (abort)
+        return leave(r, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, SYMM_STAGE_ARRIVE);
     return signatures(r, scalars);
 }
 
@@ -423,6 +426,24 @@ static void kernel_message_list(const cu_launch_config *config, void **args) {
     memcpy(&ctl_of(&a->a, a->a.rank)->p2p.list[a->first[0]], a->op, a->ops * sizeof a->op[0]);
 }
 
+/* Partial results of domains become one; the type is in the kernel's name. */
+static void kernel_join(const cu_launch_config *config, void **args) {
+    const symm_gpu_join *j = args[0];
+    const void *from[SYMM_MAX_RANKS];
+    const char *name = fake_cuda_running() + strlen("symm_join_");
+    int t = 0;
+    (void)config;
+    while (strncmp(name, symm_kernel_images[t].type, strcspn(name, "_")) != 0) t++;
+    for (int d = 0; d < j->domains; d++)
+        from[d] =
+            (const void *)(uintptr_t)(d == j->domain
+                                          ? j->dst
+                                          : j->others + (uint64_t)(d - (d > j->domain)) * j->step);
+    void *dst = (void *)(uintptr_t)j->dst;
+    symm_reduce_isa("base")->reduce[t][j->op](dst, from, j->domains, j->count, NULL);
+    if (j->divides) symm_reduce_isa("base")->divide[t](dst, j->count, j->divides);
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
 static char names[NAMES][64];
@@ -455,6 +476,12 @@ void fake_kernels_install(int devices) {
         for (int v = 0; v < (row->flags & SYMM_K_ONE_IMAGE ? 1 : 5); v++)
             for (int t = 0; t < (row->flags & SYMM_K_TYPED ? symmNumTypes : 1); t++)
                 add(row, row->flags & SYMM_K_TYPED ? symm_kernel_images[t].type : "", variants[v]);
+    }
+    const size_t join = sizeof(symm_gpu_join);
+    for (int t = 0; t < symmNumTypes; t++) {
+        T_CHECK(named < NAMES);
+        snprintf(names[named], sizeof names[named], "symm_join_%s_n0", symm_kernel_images[t].type);
+        fake_cuda_kernel(names[named++], kernel_join, 1, &join);
     }
     const size_t size = sizeof(symm_gpu_p2p_args);
     fake_cuda_kernel("symm_p2p_n0", kernel_messages, 1, &size);

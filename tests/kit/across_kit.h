@@ -20,24 +20,26 @@ typedef struct {
     symm_boot_group *group;
     symmComm_t inner[NT_RANKS];
     uint64_t seed;
-    int env, cases, mode;
+    int env, cases, mode, gpus; /* gpus: how many there are; 0: the host backend */
     _Atomic int met, over;
 } ak_job;
 
-/* The inner communicators of all domains, and what the ranks meet by. */
-static inline ak_job ak_new(const char *hosts) {
-    ak_job j = {.hosts = hosts, .n = (int)strlen(hosts), .seed = ck_seed()};
+/* The inner communicators of all domains, on GPU rank % gpus where there are any, and what the
+ * ranks meet by. */
+static inline ak_job ak_new_on(const char *hosts, int gpus) {
+    ak_job j = {.hosts = hosts, .n = (int)strlen(hosts), .seed = ck_seed(), .gpus = gpus};
     T_CHECK(j.n <= NT_RANKS);
     ck_domains = 0;
     for (int r = 0; r < j.n; r++) {
         symmComm_t comms[NT_RANKS];
-        int members[NT_RANKS], size = 0;
+        int members[NT_RANKS], devices[NT_RANKS], size = 0;
         for (int p = 0; p < r; p++)
             if (hosts[p] == hosts[r]) size = -1;
         if (size < 0) continue;
         for (int p = r; p < j.n; p++)
             if (hosts[p] == hosts[r]) members[size++] = p;
-        T_OK(symmCommInitAll(comms, size, NULL));
+        for (int i = 0; i < size && gpus; i++) devices[i] = members[i] % gpus;
+        T_OK(symmCommInitAll(comms, size, gpus ? devices : NULL));
         for (int i = 0; i < size; i++) {
             j.inner[members[i]] = comms[i];
             ck_domain_of[members[i]] = ck_domains;
@@ -47,6 +49,10 @@ static inline ak_job ak_new(const char *hosts) {
     j.hub = nt_hub_new(j.n);
     T_OK(symm_boot_group_create(j.n, &j.group));
     return j;
+}
+
+static inline ak_job ak_new(const char *hosts) {
+    return ak_new_on(hosts, 0);
 }
 
 static inline symmComm_t ak_open(ak_job *j, int rank, symmResult_t status, symmResult_t want) {

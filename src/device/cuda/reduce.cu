@@ -118,3 +118,33 @@ extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
         say_signature(r);
     close_kernel(r);
 }
+
+/* Partial results of domains, in their order: each rounded to the element type as it came, and
+ * their sum again before it is divided, as on the host. It waits for no rank. */
+extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS, 1)
+    PASTE(symm_join_, SYMM_TNAME, _, n0)(const __grid_constant__ symm_gpu_join j) {
+    typedef elem<SYMM_T> type;
+    enter_grid(1);
+    char *dst = (char *)j.dst;
+    const char *others = (const char *)j.others;
+    const int64_t bytes = (int64_t)(j.count * type::BYTES), turn = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i * 16 < bytes; i += turn) {
+        reduction<SYMM_T, 4, ANY_OP> sum;
+        uint32_t w[4];
+        for (int d = 0; d < j.domains; d++) {
+            const char *from =
+                d == j.domain ? dst : others + (uint64_t)(d - (d > j.domain)) * j.step;
+            load_user(w, from + i * 16, bytes - i * 16, alignment(from));
+            if (d == 0)
+                sum.first(j.op, w, type::scalar(0));
+            else
+                sum.step(j.op, w, type::scalar(0));
+        }
+        sum.last(j.op, 1, w);
+        if (j.divides) {
+            sum.first(SYMM_OP_SUM, w, type::scalar(0));
+            sum.last(SYMM_OP_AVG, j.divides, w);
+        }
+        store_user(dst + i * 16, w, bytes - i * 16, alignment(dst));
+    }
+}

@@ -1,7 +1,7 @@
 /* across.c - the record of a communicator over several domains: making and freeing it, who is
  * inside, and why it is over. The thread inside; what is said to be so: any. Locks: turn, held by
  * the thread that is inside; reason, for the text. */
-#include "across.h"
+#include "across_gpu.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,9 +13,17 @@
 #include "base/stats.h"
 #include "host/comm/comm.h"
 
+#ifdef SYMM_TESTING
+size_t symm_test_across_chunk = SYMM_ACROSS_GPU_CHUNK;
+#define GPU_CHUNK symm_test_across_chunk
+#else
+#define GPU_CHUNK SYMM_ACROSS_GPU_CHUNK
+#endif
+
 static void free_scratch(symm_across *s) {
     free(s->parts);
     free(s->counts);
+    free(s->codes);
     free(s->from);
     free(s->others);
     free(s->stage);
@@ -26,9 +34,10 @@ static symmResult_t make_scratch(symm_across *s) {
     const size_t n = (size_t)s->map.nranks;
     s->parts = SYMM_FAIL_ALLOC(across_parts, malloc(2 * n * sizeof *s->parts));
     s->counts = malloc((size_t)s->map.size * sizeof *s->counts);
+    s->codes = malloc((size_t)s->map.nranks * sizeof *s->codes);
     s->from = malloc((size_t)s->map.ndomains * sizeof *s->from);
     s->others = malloc((size_t)s->map.ndomains * sizeof *s->others);
-    if (s->parts && s->counts && s->from && s->others) return symmSuccess;
+    if (s->parts && s->counts && s->codes && s->from && s->others) return symmSuccess;
     return SYMM_ERR(symmOutOfMemory, "no memory for a communicator over %d domains",
                     s->map.ndomains);
 }
@@ -37,6 +46,8 @@ static void take_name(symm_across *s, const symm_comm *inner) {
     SYMM_ASSERT(inner->nranks == s->map.size && inner->rank == s->map.place);
     snprintf(s->outer.name, sizeof s->outer.name, "%s", inner->name);
     s->timeout_ms = inner->params.timeout_ms;
+    s->setup_ms = inner->params.setup_timeout_ms;
+    s->chunk = inner->cuda ? GPU_CHUNK : SYMM_ACROSS_CHUNK;
     s->deterministic = (int)inner->params.deterministic;
     s->crowded = inner->oversubscribed;
 }
@@ -76,6 +87,7 @@ symmResult_t symm_across_make(symm_domains *map, symmComm_t inner, symm_net *net
 }
 
 void symm_across_close_net(symm_across *s) {
+    if (s->gpu) symm_across_gpu_close(s);
     if (!s->net) return;
     s->net->ops->close(s->net, s->stage);
     s->net = NULL;
@@ -164,7 +176,8 @@ symmResult_t symm_across_fail(symm_across *s, symmResult_t r) {
         s->net->ops->cancel(s->net);
         s->net->ops->tell(s->net, &word);
         symm_status_adopt(text);
-        break_inner(s, r);
+        break_inner(s, r); /* first: a kernel inside may be what NCCL's stand behind */
+        if (s->gpu) symm_across_gpu_abort(s);
     }
     symm_status_adopt(text);
     return r;
@@ -186,7 +199,10 @@ symmResult_t symm_across_look_inside(const symm_across *s) {
 symmResult_t symm_across_look(symm_across *s) {
     symm_net_word word;
     SYMM_TRY(symm_across_known(s));
-    if (s->net->ops->told(s->net, &word))
+    if (s->gpu) SYMM_TRY(symm_across_gpu_look(s));
+    /* On GPUs threads make calls that may not use the mover. */
+    const int may = !s->gpu || !s->net->ops->enter(s->net);
+    if (may && s->net->ops->told(s->net, &word))
         return SYMM_ERR((symmResult_t)word.code,
                         "communicator %s: a rank of domain %d says: %.400s", s->outer.name,
                         word.domain, word.text);
@@ -194,6 +210,7 @@ symmResult_t symm_across_look(symm_across *s) {
 }
 
 symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out) {
+    if (s->gpu) return symm_across_gpu_stage(s, bytes, out);
     if (bytes > s->staged) {
         void *more = NULL;
         const size_t room = (bytes + 4095) / 4096 * 4096;

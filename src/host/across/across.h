@@ -12,17 +12,22 @@
 #include "transport/net/net.h"
 #include "domains.h"
 
-/* Bytes of a reduction that are inside, across or on their way in one step (across_reduce.c). */
+/* Bytes of a reduction that are inside, across or on their way in one step (across_reduce.c), on
+ * the host backend. */
 enum { SYMM_ACROSS_CHUNK = 1 << 20 };
 
+typedef struct symm_across_gpu symm_across_gpu;
 typedef struct symm_across {
     symm_outer outer;
     symmComm_t handle;
     symm_domains map;
-    symm_net *net;     /* NULL: closed */
-    const char *mover; /* its name */
+    symm_net *net;        /* NULL: closed */
+    const char *mover;    /* the name of what carries calls' messages */
+    symm_across_gpu *gpu; /* NULL: host backend */
+    size_t chunk;         /* bytes of a reduction in one step */
     int crowded, deterministic;
-    int64_t timeout_ms;   /* 0: none */
+    int64_t timeout_ms; /* 0: none */
+    int64_t setup_ms;
     pthread_mutex_t turn; /* errorcheck: who is inside */
     /* Why it is over; the text is written before the code, under `reason`. */
     pthread_mutex_t reason;
@@ -34,6 +39,7 @@ typedef struct symm_across {
     uint32_t calls;      /* collectives of them, equal on all ranks */
     symm_extent *parts;  /* [2 * nranks] of the call: those for each rank, those from each */
     size_t *counts;      /* [domain size] of an inner call */
+    int32_t *codes;      /* [nranks] of what ranks agree on */
     const void **from;   /* [domains] what is joined */
     char **others;       /* [domains - 1] where what the others send arrives */
     char *stage;         /* memory that calls stage in */
@@ -44,6 +50,7 @@ typedef struct symm_across {
 typedef struct {
     symm_across *s;
     const symm_coll *k;
+    symmStream_t stream; /* NULL on the host backend */
     size_t esize;
     uint64_t bytes;          /* of `count` elements */
     const symm_extent *to;   /* [nranks] parts of the source, for each rank */
@@ -53,6 +60,7 @@ typedef struct {
     int divides;             /* by the number of ranks at last, or 0 */
     int scaled;              /* the reduction is a user's: this rank's factor is in `scalar` */
     uint64_t scalar;
+    const void *scalar_at; /* GPUs: the factor is read there when the call runs; else NULL */
     uint32_t mark;
 } symm_across_call;
 
@@ -82,11 +90,14 @@ symmResult_t symm_across_look_inside(const symm_across *s);
 /* It is over, for the reason in the thread's last error: for this domain and for the others.
  * Returns r. The thread inside. */
 symmResult_t symm_across_fail(symm_across *s, symmResult_t r);
-/* Memory for so many bytes, good until the next call of this. NULL: there is none. */
+/* Memory for so many bytes, good until the next call of this. On GPUs all calls have the same, and
+ * none needs more than there is. */
 symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out);
 
 /* ---- across_window.c ------------------------------------------------------------------------- */
 
+/* all[rank] of each: a rank's `bytes`, outside of collectives' streams. [collective] */
+symmResult_t symm_across_share(symm_across *s, const void *mine, void *all, size_t bytes);
 /* Whether all ranks can go on; own: whether this one can, with its text. what: it did not do, in an
  * error of the others. [collective] */
 symmResult_t symm_across_agree(symm_across *s, symmResult_t own, const char *what);
@@ -99,11 +110,14 @@ symmResult_t symm_across_register(symm_outer *o, void *buff, size_t size, symmWi
 /* Begin a message of the call. */
 symmResult_t symm_cross_send(const symm_across_call *a, int rank, const void *from, size_t bytes);
 symmResult_t symm_cross_receive(const symm_across_call *a, int rank, void *to, size_t bytes);
-/* Waits until all that have begun are done. */
+/* Waits until all that have begun are done; on GPUs, gives them to the call's stream. */
 symmResult_t symm_cross_finish(symm_across *s);
+/* Of memory of the call. */
+symmResult_t symm_cross_copy(const symm_across *s, void *to, const void *from, size_t bytes);
 /* dst = the domains' partial results in the order of domains: dst that of the own one, others[] of
  * the other ones, in their order. count: elements. */
-void symm_cross_join(const symm_across_call *a, void *dst, char *const *others, size_t count);
+symmResult_t symm_cross_join(const symm_across_call *a, void *dst, char *const *others,
+                             size_t count);
 
 /* ---- across_call.c, across_reduce.c, across_move.c ------------------------------------------- */
 
@@ -112,10 +126,13 @@ symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_
                                   symmStream_t stream);
 /* A call of this communicator, as errors name it, on that stream: whether it is served. */
 symmResult_t symm_across_check_stream(const symm_across *s, const char *call, symmStream_t stream);
-/* Enters, if the communicator is not over and this thread may use the mover. */
+/* Enters, if the communicator is not over and, on the host backend, this thread may use the mover.
+ */
 symmResult_t symm_across_begin(symm_across *s);
-/* Runs fn(arg), with what crosses going on in waits inside. An error is the end for all. */
-symmResult_t symm_across_run(symm_across *s, symmResult_t (*fn)(void *arg), void *arg);
+/* Runs fn(arg), with what crosses going on in waits inside; on GPUs it gives work to that stream.
+ * An error is the end for all. */
+symmResult_t symm_across_run(symm_across *s, symmStream_t stream, symmResult_t (*fn)(void *arg),
+                             void *arg);
 symmResult_t symm_across_all_reduce(const symm_across_call *a);
 symmResult_t symm_across_reduce(const symm_across_call *a);
 symmResult_t symm_across_reduce_scatter(const symm_across_call *a);

@@ -12,7 +12,7 @@
 #include "host/coll/redop.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "across.h"
+#include "across_gpu.h"
 
 typedef struct {
     symm_holds in, out; /* SYMM_VARIES is as SYMM_EACH */
@@ -47,6 +47,7 @@ static const shape *shape_of(const symm_coll_row *row) {
 /* ---- check ----------------------------------------------------------------------------------- */
 
 symmResult_t symm_across_check_stream(const symm_across *s, const char *call, symmStream_t stream) {
+    if (s->gpu) return symm_across_gpu_check(s, stream);
     if (!stream) return symmSuccess;
     return SYMM_ERR(symmNotSupported,
                     "%s: on a communicator over several domains (%s) stream must be NULL", call,
@@ -60,6 +61,11 @@ static symmResult_t check_place(const symm_across *s, const symm_coll_row *row,
         return SYMM_ERR(symmNotSupported,
                         "%s: there are %d ranks, with counts at most %d are served", row->call,
                         s->map.nranks, SYMM_COUNTS_RANKS);
+    if (s->gpu && s->deterministic && row->flags & SYMM_COLL_REDUCES)
+        return SYMM_ERR(symmNotSupported,
+                        "%s: over several domains of GPUs reductions are not in rank order "
+                        "(SYMM_DETERMINISTIC=1)",
+                        row->call);
     return symmSuccess;
 }
 
@@ -76,7 +82,8 @@ static symmResult_t settle_op(symm_across_call *a) {
     const symmResult_t r = symm_coll_check_op(c, a->k, &user);
     a->scaled = user != NULL;
     if (user) a->scalar = user->scalar;
-    if (user && user->ptr) memcpy(&a->scalar, user->ptr, a->esize);
+    if (user && a->s->gpu) a->scalar_at = user->ptr;
+    if (user && user->ptr && !a->s->gpu) memcpy(&a->scalar, user->ptr, a->esize);
     symm_comm_leave(c);
     SYMM_TRY(r);
     const int average = a->k->op == symmAvg;
@@ -97,6 +104,7 @@ static symmResult_t check_call(symm_across_call *a, const symm_coll_row *row,
         k.extents = a->s->parts;
     }
     SYMM_TRY(symm_coll_check(&k, d->rank, d->nranks, 0, &in, &out));
+    if (a->s->gpu) SYMM_TRY(symm_across_gpu_reaches(a->s, in ? k.src : NULL, out ? k.dst : NULL));
     a->esize = symm_type_size(k.type);
     a->bytes = k.count * a->esize;
     if (!counts) even_parts(a->s, row->in, a->bytes, a->s->parts);
@@ -140,15 +148,17 @@ static void push(void *arg) {
 symmResult_t symm_across_begin(symm_across *s) {
     SYMM_TRY(symm_across_enter(s));
     symmResult_t r = symm_across_known(s);
-    if (!r) r = s->net->ops->enter(s->net);
+    if (!r && !s->gpu) r = s->net->ops->enter(s->net);
     if (r) symm_across_leave(s);
     return r;
 }
 
 /* What the rank lacks for itself is no error of the others, and they wait: so it is one for all. */
-symmResult_t symm_across_run(symm_across *s, symmResult_t (*fn)(void *arg), void *arg) {
+symmResult_t symm_across_run(symm_across *s, symmStream_t stream, symmResult_t (*fn)(void *arg),
+                             void *arg) {
     /* Asking the mover takes some us. Waits do; and who never waits, a sender, once in a while. */
     symmResult_t r = s->turns++ % ASK_EVERY ? symm_across_look_inside(s) : symm_across_look(s);
+    if (s->gpu) return r ? symm_across_fail(s, r) : symm_across_gpu_run(s, stream, fn, arg);
     pushed p = {.s = s};
     symm_progress with = {push, &p};
     symm_progress_swap(&with);
@@ -173,7 +183,7 @@ static symmResult_t run(void *arg) {
 static symmResult_t run_ready(ready *c) {
     c->a.mark = mark_of(&c->a, c->varies);
     c->a.s->calls++;
-    return symm_across_run(c->a.s, run, c);
+    return symm_across_run(c->a.s, c->a.stream, run, c);
 }
 
 /* ---- in a group ------------------------------------------------------------------------------ */
@@ -188,8 +198,10 @@ typedef struct { /* a call that waits for symmGroupEnd, with all that the progra
 /* The reduction is made anew: the program may have ended its own. */
 static symmResult_t run_scaled(queued *q) {
     const symmComm_t inner = q->c.a.s->outer.inner;
-    symmResult_t r = symmRedOpCreatePreMulSum(&q->c.a.op, &q->c.a.scalar, (symmDataType_t)q->k.type,
-                                              symmScalarHostImmediate, inner);
+    const void *at = q->c.a.scalar_at; /* memory of the GPU is read when the call runs */
+    symmResult_t r = symmRedOpCreatePreMulSum(
+        &q->c.a.op, at ? (void *)(uintptr_t)at : &q->c.a.scalar, (symmDataType_t)q->k.type,
+        at ? symmScalarDevice : symmScalarHostImmediate, inner);
     if (r) return symm_across_fail(q->c.a.s, r); /* the others wait for it */
     r = run_ready(&q->c);
     (void)symmRedOpDestroy(q->c.a.op, inner); /* of a communicator that is over, too */
@@ -257,7 +269,7 @@ symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_
                                   symmStream_t stream) {
     symm_across *s = (symm_across *)o;
     const symm_coll_row *row = &symm_colls[k->coll];
-    ready c = {.a = {.s = s, .k = k}, .as = shape_of(row)};
+    ready c = {.a = {.s = s, .k = k, .stream = stream}, .as = shape_of(row)};
     SYMM_ASSERT(c.as);
     symmResult_t r = check_place(s, row, counts, stream);
     if (!r) r = symm_across_begin(s);
@@ -271,12 +283,17 @@ symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_
  * from all. */
 symmResult_t symm_across_barrier(const symm_across_call *a) {
     const symm_domains *d = &a->s->map;
-    SYMM_TRY(symmBarrier(a->s->outer.inner, NULL));
+    enum { WORD = 4 }; /* GPUs: NCCL's messages of nothing wait for nobody */
+    const size_t bytes = a->s->gpu ? WORD : 0;
+    char *words;
+    SYMM_TRY(symm_across_stage(a->s, bytes * (size_t)(d->ndomains + 1), &words));
+    SYMM_TRY(symmBarrier(a->s->outer.inner, a->stream));
     for (int e = 0; e < d->ndomains && d->place == 0; e++) {
         if (e == d->domain) continue;
-        SYMM_TRY(symm_cross_send(a, symm_domain_rank(d, e, 0), NULL, 0));
-        SYMM_TRY(symm_cross_receive(a, symm_domain_rank(d, e, 0), NULL, 0));
+        SYMM_TRY(symm_cross_send(a, symm_domain_rank(d, e, 0), words, bytes));
+        SYMM_TRY(symm_cross_receive(a, symm_domain_rank(d, e, 0), words + bytes * (size_t)(e + 1),
+                                    bytes));
     }
     SYMM_TRY(symm_cross_finish(a->s));
-    return symmBarrier(a->s->outer.inner, NULL);
+    return symmBarrier(a->s->outer.inner, a->stream);
 }

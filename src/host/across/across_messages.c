@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "device/host/reduce.h"
 #include "host/comm/group.h"
-#include "across.h"
+#include "across_gpu.h"
 
 /* Up to here a send is copied, and ends without its receive. MPI passes on so much at once: what it
  * keeps would move only while this rank is in MPI, and it may wait inside its domain instead. */
@@ -48,6 +48,10 @@ static symmResult_t begin_crossing(const several *all, int sends) {
         const symm_net_end end = {m->peer, SYMM_NET_MESSAGES, mark_of(m)};
         int posted = 0;
         if (is_inside(all->s, m) || m->sends != sends) continue;
+        if (all->s->gpu) {
+            SYMM_TRY(symm_across_gpu_message(all->s, m->peer, sends, m->buff, bytes_of(m)));
+            continue;
+        }
         if (sends && bytes_of(m) <= POST_BYTES)
             SYMM_TRY(net->ops->post(net, end, m->buff, bytes_of(m), &posted));
         if (sends && !posted) SYMM_TRY(net->ops->send(net, end, m->buff, bytes_of(m)));
@@ -60,8 +64,8 @@ static symmResult_t call_inner(const symm_across *s, const symm_message *m) {
     const symmComm_t inner = s->outer.inner;
     const int place = s->map.place_of[m->peer];
     const symmDataType_t type = (symmDataType_t)m->type;
-    return m->sends ? symmSend(m->buff, m->count, type, place, inner, NULL)
-                    : symmRecv(m->buff, m->count, type, place, inner, NULL);
+    return m->sends ? symmSend(m->buff, m->count, type, place, inner, m->stream)
+                    : symmRecv(m->buff, m->count, type, place, inner, m->stream);
 }
 
 static symmResult_t run_inside(const several *all) {
@@ -92,6 +96,18 @@ typedef struct { /* what a group has queued */
     int n, room;
 } queued;
 
+/* Refused on this rank alone, which is the end for all: the others wait. */
+static symmResult_t check_streams(const several *all) {
+    for (int i = 1; i < all->n; i++)
+        if (all->m[i].stream != all->m->stream)
+            return symm_across_fail(
+                all->s, SYMM_ERR(symmNotSupported,
+                                 "communicator %s: the sends and receives of a group over several "
+                                 "domains must be on one stream",
+                                 all->s->outer.name));
+    return symmSuccess;
+}
+
 static symmResult_t run_queued(void *args) {
     const queued *q = args;
     symm_across *s;
@@ -99,7 +115,8 @@ static symmResult_t run_queued(void *args) {
     symmResult_t r = symm_across_begin(s);
     if (!r) {
         several all = {s, q->m, q->n};
-        r = symm_across_run(s, run, &all);
+        r = check_streams(&all);
+        if (!r) r = symm_across_run(s, q->m->stream, run, &all);
         symm_across_leave(s);
     }
     symm_outer_put(q->comm);
@@ -152,10 +169,11 @@ symmResult_t symm_across_message(symm_outer *o, const symm_message *m) {
     uint64_t bytes;
     symmResult_t r = symm_message_check(m, s->map.nranks, &bytes);
     if (!r) r = symm_across_check_stream(s, symm_message_name(m), m->stream);
+    if (!r && s->gpu && bytes) r = symm_across_gpu_reaches(s, m->buff, NULL);
     if (!r) r = symm_across_begin(s);
     if (r) return symm_group_refuse(r);
     several one = {s, m, 1};
-    r = symm_group_open() ? queue(s, m) : symm_across_run(s, run, &one);
+    r = symm_group_open() ? queue(s, m) : symm_across_run(s, m->stream, run, &one);
     symm_across_leave(s);
     return r ? symm_group_refuse(r) : symmSuccess;
 }

@@ -29,9 +29,41 @@ symmResult_t symm_across_all_gather(const symm_across_call *a) {
         char *to = dst + a->from[q].at;
         if (a->from[q].bytes)
             symmBroadcast(q == d->rank ? own : to, to, a->from[q].bytes, symmUint8,
-                          symm_domain_stand_in(d, q), a->s->outer.inner, NULL);
+                          symm_domain_stand_in(d, q), a->s->outer.inner, a->stream);
     }
     return symmGroupEnd(); /* what one of the calls said */
+}
+
+/* On GPUs, where the stage is not as large as the source may be: piece by piece of all parts, which
+ * arrive in the stage. Only calls without a count per rank are in place. */
+static symmResult_t alltoall_in_place(const symm_across_call *a) {
+    const symm_domains *d = &a->s->map;
+    const symmComm_t inner = a->s->outer.inner;
+    const size_t most = a->s->chunk / (size_t)d->nranks & ~(size_t)15;
+    char *buff = a->k->dst, *stage;
+    SYMM_TRY(symm_across_stage(a->s, most * (size_t)d->nranks, &stage));
+    for (size_t at = 0, n; at < a->bytes; at += n) {
+        n = a->bytes - at < most ? a->bytes - at : most;
+        for (int q = 0; q < d->nranks; q++) {
+            if (is_inside(d, q)) continue;
+            SYMM_TRY(symm_cross_receive(a, q, stage + (unsigned)q * most, n));
+            SYMM_TRY(symm_cross_send(a, q, buff + a->to[q].at + at, n));
+        }
+        SYMM_TRY(symmGroupStart());
+        for (int i = 0; i < d->size; i++) {
+            const int q = symm_domain_rank(d, d->domain, i);
+            if (q == d->rank) continue;
+            symmSend(buff + a->to[q].at + at, n, symmUint8, i, inner, a->stream);
+            symmRecv(stage + (unsigned)q * most, n, symmUint8, i, inner, a->stream);
+        }
+        SYMM_TRY(symmGroupEnd()); /* what one of the calls said */
+        SYMM_TRY(symm_cross_finish(a->s));
+        for (int q = 0; q < d->nranks; q++)
+            if (q != d->rank)
+                SYMM_TRY(symm_cross_copy(a->s, buff + a->from[q].at + at,
+                                         stage + (unsigned)q * most, n));
+    }
+    return symmSuccess;
 }
 
 /* Between two ranks each, straight from and to their buffers. In place the source is copied first:
@@ -42,6 +74,7 @@ symmResult_t symm_across_alltoall(const symm_across_call *a) {
     const char *src = a->k->src;
     char *dst = a->k->dst, *stage;
     const size_t all = symm_counts_end(a->to, d->nranks);
+    if (src == dst && a->s->gpu) return alltoall_in_place(a);
     if (src == dst && all) {
         SYMM_TRY(symm_across_stage(a->s, all, &stage));
         src = memcpy(stage, src, all);
@@ -53,13 +86,14 @@ symmResult_t symm_across_alltoall(const symm_across_call *a) {
     for (int q = 0; q < d->nranks; q++)
         if (!is_inside(d, q)) SYMM_TRY(symm_cross_send(a, q, src + a->to[q].at, a->to[q].bytes));
     if (a->to[d->rank].bytes)
-        memcpy(dst + a->from[d->rank].at, src + a->to[d->rank].at, a->to[d->rank].bytes);
+        SYMM_TRY(symm_cross_copy(a->s, dst + a->from[d->rank].at, src + a->to[d->rank].at,
+                                 a->to[d->rank].bytes));
     SYMM_TRY(symmGroupStart());
     for (int i = 0; i < d->size; i++) {
         const int q = symm_domain_rank(d, d->domain, i);
         if (q == d->rank) continue;
-        symmSend(src + a->to[q].at, a->to[q].bytes, symmUint8, i, inner, NULL);
-        symmRecv(dst + a->from[q].at, a->from[q].bytes, symmUint8, i, inner, NULL);
+        symmSend(src + a->to[q].at, a->to[q].bytes, symmUint8, i, inner, a->stream);
+        symmRecv(dst + a->from[q].at, a->from[q].bytes, symmUint8, i, inner, a->stream);
     }
     SYMM_TRY(symmGroupEnd()); /* what one of the calls said */
     return symm_cross_finish(a->s);
@@ -78,8 +112,8 @@ symmResult_t symm_across_broadcast(const symm_across_call *a) {
     char *dst = k->dst;
     SYMM_ASSERT(rails <= d->least && (d->place >= rails || hi <= a->bytes));
     if (at_root)
-        SYMM_TRY(
-            symmBroadcast(k->src, dst, a->bytes, symmUint8, d->place_of[k->root], inner, NULL));
+        SYMM_TRY(symmBroadcast(k->src, dst, a->bytes, symmUint8, d->place_of[k->root], inner,
+                               a->stream));
     for (int e = 0; e < d->ndomains && d->place < rails && at_root; e++)
         if (e != d->domain)
             SYMM_TRY(symm_cross_send(a, symm_domain_rank(d, e, d->place), dst + lo, hi - lo));
@@ -92,7 +126,7 @@ symmResult_t symm_across_broadcast(const symm_across_call *a) {
     for (int i = 0; i < rails; i++) {
         const size_t at = a->bytes * (size_t)i / (size_t)rails,
                      end = a->bytes * (size_t)(i + 1) / (size_t)rails;
-        if (end > at) symmBroadcast(dst + at, dst + at, end - at, symmUint8, i, inner, NULL);
+        if (end > at) symmBroadcast(dst + at, dst + at, end - at, symmUint8, i, inner, a->stream);
     }
     return symmGroupEnd(); /* what one of the calls said */
 }
@@ -110,7 +144,7 @@ static symmResult_t with_root(const symm_across_call *a, int gives) {
     if (is_root) {
         const char *own = gives ? src + part[root].at : src;
         char *to = gives ? dst : dst + part[root].at;
-        if (own != to) memcpy(to, own, a->bytes);
+        if (own != to) SYMM_TRY(symm_cross_copy(a->s, to, own, a->bytes));
     }
     for (int q = 0; q < d->nranks && is_root; q++) {
         if (is_inside(d, q)) continue;
@@ -126,13 +160,13 @@ static symmResult_t with_root(const symm_across_call *a, int gives) {
     for (int i = 0; i < d->size && is_root; i++) {
         const int q = symm_domain_rank(d, d->domain, i);
         if (q == root) continue;
-        gives ? symmSend(src + part[q].at, a->bytes, symmUint8, i, inner, NULL)
-              : symmRecv(dst + part[q].at, a->bytes, symmUint8, i, inner, NULL);
+        gives ? symmSend(src + part[q].at, a->bytes, symmUint8, i, inner, a->stream)
+              : symmRecv(dst + part[q].at, a->bytes, symmUint8, i, inner, a->stream);
     }
     const int at = d->place_of[root];
     if (!is_root)
-        gives ? symmRecv(dst, a->bytes, symmUint8, at, inner, NULL)
-              : symmSend(src, a->bytes, symmUint8, at, inner, NULL);
+        gives ? symmRecv(dst, a->bytes, symmUint8, at, inner, a->stream)
+              : symmSend(src, a->bytes, symmUint8, at, inner, a->stream);
     SYMM_TRY(symmGroupEnd()); /* what one of the calls said */
     return symm_cross_finish(a->s);
 }

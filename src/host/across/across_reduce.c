@@ -33,7 +33,7 @@ static piece cut(size_t count, int i, int n, size_t esize) {
 }
 
 static size_t chunk_of(const symm_across_call *a, size_t left) {
-    const size_t most = SYMM_ACROSS_CHUNK / a->esize;
+    const size_t most = a->s->chunk / a->esize;
     return left < most ? left : most;
 }
 
@@ -54,7 +54,7 @@ static piece cut_chunk(const symm_across_call *a, size_t count) {
 /* others[e]: memory for so many bytes from each other domain, at the stage. */
 static void set_others(const symm_across *s, char *stage, size_t bytes) {
     for (int e = 0; e + 1 < s->map.ndomains; e++) s->others[e] = stage + (size_t)e * bytes;
-    SYMM_ASSERT((size_t)(s->map.ndomains - 1) * bytes <= s->staged);
+    SYMM_ASSERT(s->gpu || (size_t)(s->map.ndomains - 1) * bytes <= s->staged);
 }
 
 /* ---- all_reduce ------------------------------------------------------------------------------ */
@@ -67,7 +67,7 @@ static symmResult_t all_reduce_small(const symm_across_call *a) {
     SYMM_TRY(symm_across_stage(a->s, (size_t)(d->ndomains - 1) * a->bytes, &stage));
     set_others(s, stage, a->bytes);
     SYMM_TRY(symmAllReduce(k->src, k->dst, k->count, (symmDataType_t)k->type, a->op, s->outer.inner,
-                           NULL));
+                           a->stream));
     for (int e = 0, i = 0; e < d->ndomains; e++)
         if (e != d->domain)
             SYMM_TRY(symm_cross_receive(a, symm_domain_partner(d, e), s->others[i++], a->bytes));
@@ -75,8 +75,7 @@ static symmResult_t all_reduce_small(const symm_across_call *a) {
         if (d->domain_of[q] != d->domain && symm_domain_stand_in(d, q) == d->place)
             SYMM_TRY(symm_cross_send(a, q, k->dst, a->bytes));
     SYMM_TRY(symm_cross_finish(a->s));
-    symm_cross_join(a, k->dst, s->others, k->count);
-    return symmSuccess;
+    return symm_cross_join(a, k->dst, s->others, k->count);
 }
 
 /* A slice's messages on its rail. parted: each domain's rank reduces one part of it; else each
@@ -101,7 +100,7 @@ static symmResult_t rail_end(const symm_across_call *a, char *slice, size_t n, i
     const piece own = parted ? cut(n, d->domain, d->ndomains, a->esize) : (piece){0, n};
     SYMM_ASSERT(symm_domain_is_rail(d) && (!parted || d->ndomains > 2));
     SYMM_TRY(symm_cross_finish(a->s));
-    symm_cross_join(a, slice + own.at * a->esize, s->others, own.n);
+    SYMM_TRY(symm_cross_join(a, slice + own.at * a->esize, s->others, own.n));
     if (!parted) return symmSuccess;
     for (int e = 0; e < d->ndomains; e++) {
         const piece theirs = cut(n, e, d->ndomains, a->esize);
@@ -124,14 +123,14 @@ static symmResult_t reduce_inside(const symm_across_call *a, chunk *c) {
     const char *src = (const char *)k->src + c->at * a->esize;
     char *own = (char *)k->dst + (c->at + c->own.at) * a->esize;
     return symmReduceScatterv(src, own, a->s->counts, (symmDataType_t)k->type, a->op,
-                              a->s->outer.inner, NULL);
+                              a->s->outer.inner, a->stream);
 }
 
 static symmResult_t gather_inside(const symm_across_call *a, const chunk *c) {
     char *dst = (char *)a->k->dst + c->at * a->esize;
     (void)cut_chunk(a, c->n); /* the counts are those of another chunk by now */
     return symmAllGatherv(dst + c->own.at * a->esize, c->own.n, dst, a->s->counts, NULL,
-                          (symmDataType_t)a->k->type, a->s->outer.inner, NULL);
+                          (symmDataType_t)a->k->type, a->s->outer.inner, a->stream);
 }
 
 /* A chunk crosses while the next one is reduced and the one before is spread. */
@@ -174,13 +173,16 @@ static symmResult_t collect(const symm_across_call *a, size_t at, size_t count, 
     const int root = d->place_of[a->k->root];
     SYMM_ASSERT(d->domain_of[a->k->root] == d->domain);
     char *dst = (char *)a->k->dst + at * a->esize;
-    if (d->place == root && own.n) memcpy(dst + own.at * a->esize, slice, own.n * a->esize);
+    if (d->place == root && own.n)
+        SYMM_TRY(symm_cross_copy(a->s, dst + own.at * a->esize, slice, own.n * a->esize));
     SYMM_TRY(symmGroupStart());
-    if (d->place != root && own.n) symmSend(slice, own.n * a->esize, symmUint8, root, inner, NULL);
+    if (d->place != root && own.n)
+        symmSend(slice, own.n * a->esize, symmUint8, root, inner, a->stream);
     for (int i = 0; i < d->least && d->place == root; i++) {
         const piece theirs = cut(count, i, d->least, a->esize);
         if (i != root && theirs.n)
-            symmRecv(dst + theirs.at * a->esize, theirs.n * a->esize, symmUint8, i, inner, NULL);
+            symmRecv(dst + theirs.at * a->esize, theirs.n * a->esize, symmUint8, i, inner,
+                     a->stream);
     }
     return symmGroupEnd(); /* what one of the calls said */
 }
@@ -192,7 +194,7 @@ static symmResult_t reduce_chunk(const symm_across_call *a, size_t at, size_t co
     const int at_root = d->domain_of[k->root] == d->domain;
     const piece own = cut_chunk(a, count);
     SYMM_TRY(symmReduceScatterv((const char *)k->src + at * a->esize, slice, s->counts,
-                                (symmDataType_t)k->type, a->op, s->outer.inner, NULL));
+                                (symmDataType_t)k->type, a->op, s->outer.inner, a->stream));
     for (int e = 0, i = 0; e < d->ndomains && symm_domain_is_rail(d) && at_root; e++)
         if (e != d->domain)
             SYMM_TRY(symm_cross_receive(a, symm_domain_rank(d, e, d->place), s->others[i++],
@@ -202,7 +204,7 @@ static symmResult_t reduce_chunk(const symm_across_call *a, size_t at, size_t co
                                  own.n * a->esize));
     SYMM_TRY(symm_cross_finish(a->s));
     if (!at_root) return symmSuccess;
-    if (symm_domain_is_rail(d)) symm_cross_join(a, slice, s->others, own.n);
+    if (symm_domain_is_rail(d)) SYMM_TRY(symm_cross_join(a, slice, s->others, own.n));
     return collect(a, at, count, own, slice);
 }
 
@@ -246,7 +248,7 @@ static symmResult_t reduce_column(const symm_across_call *a, size_t at, size_t m
         if (q != d->rank && to == d->place) slot += room;
         if (n)
             symmReduce((const char *)k->src + a->to[q].at + at * a->esize, here, n,
-                       (symmDataType_t)k->type, a->op, to, s->outer.inner, NULL);
+                       (symmDataType_t)k->type, a->op, to, s->outer.inner, a->stream);
     }
     SYMM_TRY(symmGroupEnd()); /* what one of the calls said */
     slot = stage + (size_t)(d->ndomains - 1) * room;
@@ -255,15 +257,14 @@ static symmResult_t reduce_column(const symm_across_call *a, size_t at, size_t m
         SYMM_TRY(symm_cross_send(a, q, slot, column(a, q, at, most) * a->esize));
         slot += room;
     }
-    SYMM_ASSERT(slot <= stage + a->s->staged);
+    SYMM_ASSERT(s->gpu || slot <= stage + s->staged);
     const size_t own = column(a, d->rank, at, most);
     for (int e = 0, i = 0; e < d->ndomains; e++)
         if (e != d->domain)
             SYMM_TRY(
                 symm_cross_receive(a, symm_domain_partner(d, e), s->others[i++], own * a->esize));
     SYMM_TRY(symm_cross_finish(a->s));
-    symm_cross_join(a, dst, s->others, own);
-    return symmSuccess;
+    return symm_cross_join(a, dst, s->others, own);
 }
 
 symmResult_t symm_across_reduce_scatter(const symm_across_call *a) {
@@ -276,7 +277,7 @@ symmResult_t symm_across_reduce_scatter(const symm_across_call *a) {
         if (a->to[q].bytes / a->esize > longest) longest = a->to[q].bytes / a->esize;
     }
     /* Equal on all ranks: of the ranks and the longest part alone. */
-    size_t most = SYMM_ACROSS_CHUNK / a->esize / (size_t)d->nranks;
+    size_t most = a->s->chunk / a->esize / (size_t)d->nranks;
     if (most > longest) most = longest;
     if (!most) most = 1;
     SYMM_TRY(symm_across_stage(a->s, (size_t)slots * most * a->esize, &stage));

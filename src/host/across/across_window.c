@@ -4,14 +4,46 @@
 
 #include "base/check.h"
 #include "base/handle.h"
+#include "base/wait.h"
 #include "host/comm/group.h"
-#include "across.h"
+#include "transport/net/boot_net.h"
+#include "across_gpu.h"
+
+/* GPUs: by the mover, which their calls do not use. The wait is that of set-up. */
+static symmResult_t share_by_mover(symm_across *s, const void *mine, void *all, size_t bytes) {
+    symm_boot *boot;
+    const symm_wait w = {.stage = "an exchange between domains",
+                         .deadline_ns = symm_now_ns() + (uint64_t)s->setup_ms * 1000000u};
+    SYMM_TRY(symm_across_known(s));
+    SYMM_TRY(s->net->ops->enter(s->net));
+    SYMM_TRY(symm_boot_net_open(s->net, s->map.rank, s->map.nranks, &boot));
+    const symmResult_t r = symm_boot_allgather(boot, mine, all, bytes, &w);
+    symm_boot_close(boot);
+    return r;
+}
+
+symmResult_t symm_across_share(symm_across *s, const void *mine, void *all, size_t bytes) {
+    if (!s->gpu) return symmAllGather(mine, all, bytes, symmUint8, s->handle, NULL);
+    SYMM_TRY(symm_across_enter(s));
+    symmResult_t r = share_by_mover(s, mine, all, bytes);
+    if (r) r = symm_across_fail(s, r);
+    symm_across_leave(s);
+    return r;
+}
+
+static symmResult_t find_worst(symm_across *s, int32_t code, int32_t *worst) {
+    if (!s->gpu) return symmAllReduce(&code, worst, 1, symmInt32, symmMax, s->handle, NULL);
+    SYMM_TRY(symm_across_share(s, &code, s->codes, sizeof code));
+    for (int q = 0; q < s->map.nranks; q++)
+        if (s->codes[q] > *worst) *worst = s->codes[q];
+    return symmSuccess;
+}
 
 symmResult_t symm_across_agree(symm_across *s, symmResult_t own, const char *what) {
-    int32_t code = (int32_t)own, worst = 0;
+    int32_t worst = 0;
     char why[SYMM_ERR_TEXT];
     snprintf(why, sizeof why, "%s", symm_status_text());
-    const symmResult_t r = symmAllReduce(&code, &worst, 1, symmInt32, symmMax, s->handle, NULL);
+    const symmResult_t r = find_worst(s, (int32_t)own, &worst);
     if (own) symm_status_adopt(why);
     if (own || r) return own ? own : r;
     return worst ? SYMM_ERR((symmResult_t)worst, "communicator %s: another rank %s: %s",

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/wait.h"
 #include "device/host/reduce.h"
-#include "across.h"
+#include "across_gpu.h"
 
 #define GRACE_NS 1000000000ull /* for what a rank has sent before it left */
 enum { LOOK_EVERY = 256 };     /* polls of the mover between two looks at all else */
@@ -19,12 +19,14 @@ static symm_net_end end_of(const symm_across_call *a, int rank) {
 symmResult_t symm_cross_send(const symm_across_call *a, int rank, const void *from, size_t bytes) {
     symm_net *n = a->s->net;
     SYMM_ASSERT(a->s->map.domain_of[rank] != a->s->map.domain);
+    if (a->s->gpu) return symm_across_gpu_message(a->s, rank, 1, from, bytes);
     return n->ops->send(n, end_of(a, rank), from, bytes);
 }
 
 symmResult_t symm_cross_receive(const symm_across_call *a, int rank, void *to, size_t bytes) {
     symm_net *n = a->s->net;
     SYMM_ASSERT(a->s->map.domain_of[rank] != a->s->map.domain);
+    if (a->s->gpu) return symm_across_gpu_message(a->s, rank, 0, to, bytes);
     return n->ops->receive(n, end_of(a, rank), to, bytes);
 }
 
@@ -62,6 +64,7 @@ static symmResult_t look(symm_across *s, wait *w, int left, int rank) {
 
 symmResult_t symm_cross_finish(symm_across *s) {
     wait w = {.moved_ns = 0};
+    if (s->gpu) return symm_across_gpu_finish(s);
     for (uint32_t turn = 1;; turn++) {
         int left, rank;
         SYMM_TRY(s->net->ops->test(s->net, &left, &rank));
@@ -72,12 +75,21 @@ symmResult_t symm_cross_finish(symm_across *s) {
     }
 }
 
-void symm_cross_join(const symm_across_call *a, void *dst, char *const *others, size_t count) {
+symmResult_t symm_cross_copy(const symm_across *s, void *to, const void *from, size_t bytes) {
+    if (s->gpu) return symm_across_gpu_copy(s, to, from, bytes);
+    memcpy(to, from, bytes);
+    return symmSuccess;
+}
+
+symmResult_t symm_cross_join(const symm_across_call *a, void *dst, char *const *others,
+                             size_t count) {
     const symm_across *s = a->s;
     const symm_domains *d = &s->map;
     SYMM_ASSERT(a->joins < SYMM_OP_AVG && (!count || dst));
+    if (s->gpu) return symm_across_gpu_join(a, dst, others, count);
     for (int e = 0; e < d->ndomains; e++)
         s->from[e] = e == d->domain ? dst : others[e < d->domain ? e : e - 1];
     symm_reduce->reduce[a->k->type][a->joins](dst, s->from, d->ndomains, count, NULL);
     if (a->divides) symm_reduce->divide[a->k->type](dst, count, a->divides);
+    return symmSuccess;
 }

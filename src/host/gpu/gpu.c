@@ -92,6 +92,15 @@ static symmResult_t find_kernels(symm_comm *c) {
     return find_named(c, SYMM_IMAGES - 1, "symm_onesided_n0", &c->gpu->onesided);
 }
 
+symmResult_t symm_gpu_find_joins(symm_comm *c) {
+    char name[64];
+    for (int t = 0; t < symmNumTypes; t++) {
+        snprintf(name, sizeof name, "symm_join_%s_n0", symm_kernel_images[t].type);
+        SYMM_TRY(find_named(c, t, name, &c->gpu->join[t]));
+    }
+    return symmSuccess;
+}
+
 static symmResult_t fill(symm_comm *c) {
     struct symm_gpu *g = c->gpu;
     symm_cuda_info info;

@@ -33,13 +33,16 @@ struct symm_gpu {
     cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
     cu_kernel messages, message_list;        /* sends and receives; what lists them */
     cu_kernel onesided;
-    symm_kept *pins; /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
+    cu_kernel join[12]; /* by type; NULL before symm_gpu_find_joins */
+    symm_kept *pins;    /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
 };
 
 /* Finds and loads every kernel that this communicator can launch, on the calling thread's device.
  * Nothing is loaded later, because kernels may then be waiting for each other. [local] */
 symmResult_t symm_gpu_open(symm_comm *c);
 void symm_gpu_close(symm_comm *c);
+/* The same for what communicators over several domains launch besides. Before there are calls. */
+symmResult_t symm_gpu_find_joins(symm_comm *c);
 /* Whether kernels can reach p: ordinary host memory only if the GPU reads the process's page
  * tables, memory of another GPU only with peer access. */
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p);

@@ -163,7 +163,7 @@ static symmResult_t split(symm_across *s, const child_args *a, wish *all, member
     int64_t ms = 0;
     SYMM_TRY(symm_across_agree(s, split_status(s, a, all, m, &config, &ms),
                                "could not begin to split the communicator"));
-    SYMM_TRY(symmAllGather(&mine, all, sizeof mine, symmUint8, s->handle, NULL));
+    SYMM_TRY(symm_across_share(s, &mine, all, sizeof mine));
     const symmResult_t r = symmCommSplit(s->outer.inner, a->color, a->key, &made, &config);
     if (a->color == SYMM_SPLIT_NOCOLOR) {
         if (!r) *a->out = NULL;

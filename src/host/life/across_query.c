@@ -5,7 +5,7 @@
 #include "symm_domains.h"
 
 #include "host/comm/comm.h"
-#include "host/across/across.h"
+#include "host/across/across_gpu.h"
 #include "across_end.h"
 
 symmResult_t symmDomainQuery(symmComm_t comm, symmDomainInfo_t *info) {
@@ -81,9 +81,19 @@ symmResult_t symm_across_info(symmComm_t comm, symmCommInfo_t *info) {
     return r;
 }
 
+/* Nothing else looks while kernels wait for other domains: what is found ends them. If a thread is
+ * in a call, that one looks. */
+static void look_at_gpus(symm_across *s) {
+    if (pthread_mutex_trylock(&s->turn)) return;
+    symmResult_t r = s->net && !symm_across_known(s) ? symm_across_look(s) : symmSuccess;
+    if (r) (void)symm_across_fail(s, r);
+    symm_across_leave(s);
+}
+
 symmResult_t symm_across_async(symmComm_t comm, symmResult_t *error) {
     symm_across *s;
     SYMM_TRY(symm_across_get(comm, &s));
+    if (s->gpu) look_at_gpus(s);
     *error = symm_across_known(s);
     const symmResult_t r = *error ? symmSuccess : symmCommGetAsyncError(s->outer.inner, error);
     symm_outer_put(comm);

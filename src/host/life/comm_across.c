@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/across/across.h"
+#include "host/across/across_gpu.h"
 #include "transport/boot/boot.h"
 #include "comm_make.h"
 #include "comm_across.h"
@@ -114,65 +114,106 @@ int symm_across_domain(const symm_domains *map, int *beside) {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-typedef struct {
+typedef struct { /* of one rank */
     int32_t code;
-    char text[252];
+    int32_t gpus, nccl; /* whether it has one; the version of NCCL there */
+    int32_t registers;  /* symm_across_gpu_registers */
+    nccl_id id;         /* rank 0's, with GPUs */
+    char text[240];
 } outcome;
 
-/* Whether all ranks are done with their part; the first that is not is the error of all. */
-static symmResult_t agree(struct symm_boot *boot, const symm_wait *w, symmResult_t status) {
-    outcome mine = {(int32_t)status, ""};
+static symmResult_t judge_outcomes(const outcome *all, int nranks) {
+    for (int i = 0; i < nranks; i++) {
+        if (!all[i].code) continue;
+        char text[SYMM_ERR_TEXT];
+        SYMM_SAY(text, sizeof text, "rank %d: %.*s", i, (int)sizeof all[i].text, all[i].text);
+        symm_status_adopt(text);
+        return (symmResult_t)all[i].code;
+    }
+    for (int i = 1; i < nranks; i++) {
+        if (all[i].gpus != all[0].gpus)
+            return SYMM_ERR(symmInvalidUsage,
+                            "rank %d %s, rank 0 %s: over several domains all have, or none "
+                            "(SYMM_BACKEND)",
+                            i, all[i].gpus ? "has a GPU" : "uses the host backend",
+                            all[0].gpus ? "has one" : "uses the host backend");
+        if (all[i].nccl != all[0].nccl)
+            return SYMM_ERR(symmVersionMismatch,
+                            "rank %d has NCCL version %d, rank 0 has %d: GPUs of several domains "
+                            "need the same (SYMM_NCCL_LIB names one)",
+                            i, all[i].nccl, all[0].nccl);
+    }
+    return symmSuccess;
+}
+
+typedef struct { /* of all ranks */
+    nccl_id id;
+    int registers; /* on some rank */
+} common;
+
+/* Whether all ranks are done with their part; the first that is not is the error of all. mine: what
+ * this rank says besides. */
+static symmResult_t agree(struct symm_boot *boot, const symm_wait *w, symmResult_t status,
+                          outcome mine, common *out) {
+    mine.code = (int32_t)status;
     if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
     outcome *all = malloc((size_t)boot->nranks * sizeof *all);
     if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to hear from %d ranks", boot->nranks);
     symmResult_t r = symm_boot_allgather(boot, &mine, all, sizeof mine, w);
-    for (int i = 0; i < boot->nranks && !r; i++) {
-        if (!all[i].code) continue;
-        r = (symmResult_t)all[i].code;
-        char text[SYMM_ERR_TEXT];
-        SYMM_SAY(text, sizeof text, "rank %d: %.*s", i, (int)sizeof all[i].text, all[i].text);
-        symm_status_adopt(text);
-    }
+    if (!r) r = judge_outcomes(all, boot->nranks);
+    out->id = all[0].id;
+    out->registers = 0;
+    for (int i = 0; i < boot->nranks; i++) out->registers |= all[i].registers;
     free(all);
     return r;
 }
 
-/* What crosses is in memory of the host. */
-static symmResult_t check_inner(symmComm_t inner) {
+static symmResult_t ask_gpus(symmComm_t inner, int32_t *gpus) {
     symm_comm *c;
     SYMM_TRY(symm_comm_visit(inner, &c));
-    const int gpus = c->cuda;
+    *gpus = c->cuda;
     symm_comm_unvisit(c);
-    if (!gpus) return symmSuccess;
-    return SYMM_ERR(symmNotSupported,
-                    "ranks with GPUs are on several hosts: there one communicator serves the host "
-                    "backend only (SYMM_BACKEND=host); make one for each host (MPI_Comm_split_type "
-                    "with MPI_COMM_TYPE_SHARED)");
+    return symmSuccess;
 }
 
-symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmResult_t status,
-                              symm_domains *map, symmComm_t inner, symm_net *net, symmComm_t *out) {
-    symm_across *s = NULL;
-    void *handle = NULL;
-    if (!status) status = check_inner(inner);
-    if (!status) status = symm_across_make(map, inner, net, &s);
-    if (s) s->outer.call = symm_across_call_any;
-    if (s) s->outer.message = symm_across_message;
-    if (s) s->outer.register_window = symm_across_register;
-    if (!status) status = symm_handle_new(SYMM_KIND_ACROSS, s, symm_across_free, &handle);
-    status = agree(boot, w, status);
-    if (!status) {
-        SYMM_ASSERT(s && handle && s->outer.inner == inner && s->net == net);
-        s->handle = handle;
-        *out = s->handle;
-        SYMM_INFO("communicator %s: rank %d of %d, in domain %d of %d, mover %s", s->outer.name,
-                  s->map.rank, s->map.nranks, s->map.domain, s->map.ndomains, net->ops->name);
-        free_map(map);
-        return symmSuccess;
-    }
+/* The record, with what its calls need. *mine: what this rank tells the others of it. */
+static symmResult_t make(symm_domains *map, symmComm_t inner, symm_net *net, outcome *mine,
+                         symm_across **out) {
+    int version = 0;
+    SYMM_TRY(symm_across_make(map, inner, net, out));
+    symm_across *s = *out;
+    s->outer.call = symm_across_call_any;
+    s->outer.message = symm_across_message;
+    s->outer.register_window = symm_across_register;
+    SYMM_TRY(ask_gpus(inner, &mine->gpus));
+    if (!mine->gpus) return symmSuccess;
+    SYMM_TRY(symm_across_gpu_prepare(s));
+    SYMM_TRY(symm_across_gpu_version(s, &version));
+    mine->nccl = version;
+    mine->registers = symm_across_gpu_registers();
+    s->mover = "nccl";
+    return s->map.rank ? symmSuccess : symm_across_gpu_id(s, &mine->id);
+}
+
+/* All ranks, or none with one error. GPUs: NCCL's part has as long as all the rest. */
+static symmResult_t settle(struct symm_boot *boot, const symm_wait *w, symmResult_t status,
+                           symm_across *s, const outcome *mine) {
+    common all;
+    SYMM_TRY(agree(boot, w, status, *mine, &all));
+    if (!s->gpu) return symmSuccess;
+    if (!all.registers) symm_across_gpu_set_direct(s);
+    symm_wait last = *w;
+    last.deadline_ns += (uint64_t)s->setup_ms * 1000000u;
+    status = symm_across_gpu_connect(s, &all.id, symm_now_ns() + (uint64_t)s->setup_ms * 1000000u);
+    return agree(boot, &last, status, *mine, &all);
+}
+
+/* What has been made so far goes; the text of the thread's last error stays. */
+static void undo(symm_across *s, void *handle, symm_net *net, symmComm_t inner) {
     char why[SYMM_ERR_TEXT];
     snprintf(why, sizeof why, "%s", symm_status_text());
     if (net) net->ops->cancel(net); /* no goodbyes: the others may have no mover */
+    if (s && s->gpu) symm_across_gpu_abort(s);
     if (handle && symm_handle_close(SYMM_KIND_ACROSS, handle))
         symm_handle_put(SYMM_KIND_ACROSS, handle); /* frees it with its mover */
     else if (s)
@@ -180,8 +221,28 @@ symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmRe
     else if (net)
         net->ops->close(net, NULL);
     if (inner) symmCommDestroy(inner);
-    free_map(map);
     symm_status_adopt(why);
+}
+
+symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmResult_t status,
+                              symm_domains *map, symmComm_t inner, symm_net *net, symmComm_t *out) {
+    symm_across *s = NULL;
+    void *handle = NULL;
+    outcome mine;
+    memset(&mine, 0, sizeof mine);
+    if (!status) status = make(map, inner, net, &mine, &s);
+    if (!status) status = symm_handle_new(SYMM_KIND_ACROSS, s, symm_across_free, &handle);
+    status = settle(boot, w, status, s, &mine);
+    if (status) {
+        undo(s, handle, net, inner);
+    } else {
+        SYMM_ASSERT(s && handle && s->outer.inner == inner && s->net == net);
+        s->handle = handle;
+        *out = s->handle;
+        SYMM_INFO("communicator %s: rank %d of %d, in domain %d of %d, mover %s", s->outer.name,
+                  s->map.rank, s->map.nranks, s->map.domain, s->map.ndomains, s->mover);
+    }
+    free_map(map);
     return status;
 }
 
@@ -190,7 +251,7 @@ symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmRe
 /* Tells the other domains why it is over, if it is and nobody has told them. The thread inside. */
 static void tell(symm_across *s) {
     symmResult_t r = symm_across_known(s);
-    if (r || s->net->ops->enter(s->net)) return;
+    if (r || (!s->gpu && s->net->ops->enter(s->net))) return;
     if ((r = symm_across_look(s)) != symmSuccess) symm_across_fail(s, r);
 }
 
@@ -241,6 +302,8 @@ symmResult_t symm_across_destroy(symmComm_t comm, int aborts) {
         return r;
     }
     if (s->net) tell(s);
+    if (s->gpu)
+        symm_across_gpu_drain(s); /* what NCCL and the joins do: inside nobody knows of it */
     r = aborts ? symmCommAbort(inner) : symmCommDestroy(inner);
     const int ended = !symm_handle_open(SYMM_KIND_COMM, inner),
               mine = ended && symm_handle_close(SYMM_KIND_ACROSS, comm);

@@ -1,0 +1,445 @@
+/* thr_across_gpu.c - communicators of GPUs over several domains, with ranks as threads, on the fake
+ * CUDA driver with kernels that move bytes (fake_kernels.h), an NCCL of the test's own
+ * (nccl_threads.h) and a mover between threads: the matrix over layouts of ranks, order over
+ * streams and in graphs, messages, children; what fails at creation or in a call, on one rank, and
+ * what the others hear of it. Each rank's thread uses its own communicator. */
+#include "across_kit.h"
+#include "base/fail.h"
+#include "fake_cuda.h"
+#include "gpu_across.h"
+#include "host/across/across_gpu.h"
+#include "nccl_threads.h"
+
+enum { GPUS = 8, CHUNK = 96 << 10 };
+
+typedef struct {
+    ak_job j;
+    pthread_barrier_t meet;
+    void (*fn)(const gc_rank *g, symmComm_t comm);
+} job;
+
+static void meet(void *arg) {
+    pthread_barrier_wait(&((job *)arg)->meet);
+}
+
+static void begin(int slow) {
+    char text[8];
+    snprintf(text, sizeof text, "%d", GPUS);
+    setenv("GPU_FAKE", text, 1);
+    setenv("SYMM_SCRATCH", "1M", 1);
+    setenv("SYMM_SETUP_TIMEOUT", "20000", 1);
+    (void)gk_begin();
+    symm_test_across_chunk = CHUNK; /* most calls take several steps */
+    nn_install(slow);
+}
+
+static job new_job(const char *hosts) {
+    job b = {.j = ak_new_on(hosts, GPUS)};
+    pthread_barrier_init(&b.meet, NULL, (unsigned)b.j.n);
+    return b;
+}
+
+static void end_job(job *b) {
+    nt_hub_free(b->j.hub);
+    pthread_barrier_destroy(&b->meet);
+    nn_end();
+    gc_settle();
+}
+
+static gc_rank rank_of(job *b, int rank) {
+    return (gc_rank){
+        .rank = rank, .n = b->j.n, .devices = GPUS, .seed = b->j.seed, .meet = meet, .arg = b};
+}
+
+static symmComm_t open_rank(job *b, int rank) {
+    T_OK(symmSetDevice(rank % GPUS));
+    return ak_open(&b->j, rank, symmSuccess, symmSuccess);
+}
+
+static void with_comm(int rank, int n, void *arg) {
+    job *b = arg;
+    const gc_rank g = rank_of(b, rank);
+    symmComm_t comm = open_rank(b, rank);
+    (void)n;
+    b->fn(&g, comm);
+    gc_meet(&g);
+    T_OK(symmCommDestroy(comm));
+}
+
+static const char *const layouts[] = {"ab", "aabb", "abcabc", "abbbac", "aaaabbbb"};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static void each_layout(void (*fn)(const gc_rank *g, symmComm_t comm)) {
+    for (int i = 0; i < LAYOUTS; i++) {
+        begin(i % 2 * 3);
+        job b = new_job(layouts[i]);
+        b.fn = fn;
+        T_THREADS(b.j.n, with_comm, &b);
+        end_job(&b);
+    }
+}
+
+/* ---- what works ------------------------------------------------------------------------------ */
+
+static void matrix_rank(int rank, int n, void *arg) {
+    job *b = arg;
+    const gc_rank g = rank_of(b, rank);
+    (void)n;
+    ga_matrix(&g, open_rank(b, rank), ck_full() ? 480 : CK_SLOW ? 24 : 72);
+}
+static void matrix(void) {
+    const uint64_t seed = ck_seed();
+    printf("# T_SEED=%llu\n", (unsigned long long)seed);
+    for (int i = 0; i < LAYOUTS; i++) {
+        begin(i % 2 * 3);
+        job b = new_job(layouts[i]);
+        b.j.seed = ck_hash(seed, (uint64_t)i, 17);
+        T_THREADS(b.j.n, matrix_rank, &b);
+        T_CHECK(nn.messages > 0 && b.j.hub->messages == 0); /* NCCL carries all of it */
+        end_job(&b);
+    }
+}
+
+static void large_rank(const gc_rank *g, symmComm_t comm) {
+    ga_large(g, comm, 100003);
+}
+static void several_steps_in_place(void) {
+    each_layout(large_rank);
+}
+static void streams_rank(const gc_rank *g, symmComm_t comm) {
+    ga_streams(g, comm, 3);
+}
+static void two_streams_eager_and_captured(void) {
+    each_layout(streams_rank);
+}
+static void messages_rank(const gc_rank *g, symmComm_t comm) {
+    ga_messages(g, comm, 200 << 10);
+}
+static void sends_receives_groups(void) {
+    each_layout(messages_rank);
+}
+static void split(void) {
+    each_layout(ga_split);
+}
+static void windows(void) {
+    each_layout(ga_window);
+}
+
+/* Captures on two streams in turn: each keeps its own order. A small sum ends in a join, of which
+ * the inner communicator knows nothing: so at each change of stream both wait. The fake driver runs
+ * a graph's nodes one by one, so what they wait for is counted. */
+static void captures_rank(const gc_rank *g, symmComm_t comm) {
+    enum { COUNT = 500, CHANGES = 2 * 3 };
+    ga_memory m[2] = {ga_memory_new(5 * COUNT), ga_memory_new(5 * COUNT)};
+    cu_stream side[2] = {gk_new_stream(), gk_new_stream()};
+    gk_graph graph[2];
+    gc_meet(g);
+    for (int i = 0; i < 2; i++) {
+        gk_capture(m[i].stream, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
+        ga_order(m[i].stream, side[i]);
+    }
+    const int waits = fake_cuda_calls_at(g->rank % g->devices, "cuStreamWaitEvent");
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < 2; i++)
+            T_OK(symmAllReduce(m[i].device + k * COUNT, m[i].device + (k + 1) * COUNT, COUNT,
+                               symmInt32, symmSum, comm, gk_stream(k % 2 ? side[i] : m[i].stream)));
+    T_EQ(fake_cuda_calls_at(g->rank % g->devices, "cuStreamWaitEvent") - waits, 2 * CHANGES);
+    for (int i = 0; i < 2; i++) {
+        ga_order(side[i], m[i].stream);
+        graph[i] = gk_captured(m[i].stream);
+    }
+    gc_meet(g);
+    for (int round = 1; round < 4; round++)
+        for (int i = 0; i < 2; i++) {
+            ga_chain_fill(g, &m[i], COUNT, round + i);
+            CU(cuGraphLaunch(graph[i].exec, m[i].stream));
+            ga_chain_check(g, comm, &m[i], side[i], COUNT, round + i);
+        }
+    gc_meet(g);
+    for (int i = 0; i < 2; i++) {
+        gk_drop(&graph[i]);
+        CU(cuStreamDestroy(side[i]));
+        ga_memory_free(&m[i]);
+    }
+}
+static void two_captures_in_turn(void) {
+    each_layout(captures_rank);
+}
+
+/* A captured gather copies what it sends and gets through memory of its own, unless no rank's NCCL
+ * registers memory. */
+static _Atomic int copies;
+static void captured_rank(const gc_rank *g, symmComm_t comm) {
+    enum { COUNT = 50000 };
+    ga_memory m = ga_memory_new((1 + (size_t)g->n) * COUNT);
+    int *all = m.device + COUNT;
+    gc_meet(g);
+    for (int i = 0; i < COUNT; i++) m.host[i] = g->rank * COUNT + i;
+    gk_put(m.stream, m.device, m.host, COUNT * sizeof *m.host);
+    gk_capture(m.stream, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
+    const int before = fake_cuda_calls_at(g->rank % g->devices, "cuMemcpyAsync");
+    T_OK(symmAllGather(m.device, all, COUNT, symmInt32, comm, gk_stream(m.stream)));
+    copies += fake_cuda_calls_at(g->rank % g->devices, "cuMemcpyAsync") - before;
+    gk_graph graph = gk_captured(m.stream);
+    CU(cuGraphLaunch(graph.exec, m.stream));
+    gk_get(comm, m.stream, m.host, all, (size_t)g->n * COUNT * sizeof *m.host);
+    for (int i = 0; i < g->n * COUNT; i++) T_EQ(m.host[i], i);
+    gc_meet(g);
+    gk_drop(&graph);
+    ga_memory_free(&m);
+}
+static void captured_messages_are_of_one_kind_of_memory(void) {
+    static const char *const said[] = {"1", "0", NULL};
+    for (int i = 0; i < 3; i++) {
+        begin(0);
+        if (said[i]) setenv("NCCL_GRAPH_REGISTER", said[i], 1);
+        if (!said[i]) unsetenv("NCCL_GRAPH_REGISTER");
+        nn.direct = i == 1;
+        job b = new_job("ab");
+        copies = 0;
+        b.fn = captured_rank;
+        T_THREADS(b.j.n, with_comm, &b);
+        end_job(&b);
+        /* of each rank: 200,000 bytes out and in, by slots of 24 KB */
+        T_EQ(copies, i == 1 ? 0 : 2 * 2 * 9);
+        nn.direct = 0;
+    }
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+/* What goes wrong on one rank alone; the others have the same code, and a text that says
+ * `told`. */
+typedef struct {
+    const char *call, *point, *cuda;
+    int nth, version;
+    symmResult_t want;
+    const char *told;
+} wrong;
+static const wrong wrongs[] = {
+    {.point = "nccl_find:error", .want = symmNotSupported, .told = "need NCCL"},
+    {.point = "across_gpu_alloc:error", .want = symmOutOfMemory, .told = "no memory"},
+    {.point = "across_gpu_pending:error", .want = symmOutOfMemory, .told = "no memory"},
+    {.version = 22900, .want = symmVersionMismatch, .told = "NCCL version 22900, rank 0 has 23200"},
+    {.call = "ncclGetVersion", .nth = 1, .want = symmSystemError, .told = "ncclGetVersion failed"},
+    {.call = "ncclCommInitRankConfig",
+     .nth = 1,
+     .want = symmSystemError,
+     .told = "ncclCommInitRankConfig failed"},
+    {.call = "ncclCommGetAsyncError",
+     .nth = 1,
+     .want = symmSystemError,
+     .told = "ncclCommGetAsyncError failed"},
+    {.call = "ncclGroupStart", .nth = 1, .want = symmSystemError, .told = "ncclGroupStart failed"},
+    {.call = "ncclSend", .nth = 1, .want = symmSystemError, .told = "ncclSend failed"},
+    {.call = "ncclRecv", .nth = 1, .want = symmSystemError, .told = "ncclRecv failed"},
+    {.call = "ncclGroupEnd", .nth = 1, .want = symmSystemError, .told = "ncclGroupEnd failed"},
+    {.cuda = "cuMemAlloc", .nth = 1, .want = symmOutOfMemory, .told = "to stage calls"},
+    {.cuda = "cuEventCreate", .nth = 1, .want = symmOutOfMemory, .told = "to stage calls"},
+};
+enum { WRONGS = sizeof wrongs / sizeof *wrongs };
+
+static void creation_rank(int rank, int n, void *arg) {
+    job *b = arg;
+    const wrong *w = &wrongs[b->j.mode];
+    const int odd = rank == n - 1;
+    T_OK(symmSetDevice(rank % GPUS));
+    meet(b);
+    if (odd && w->point) T_EQ(symm_fail_arm(w->point), 0); /* whichever rank is there first */
+    if (odd && w->call) nn_fail(w->call, w->nth);
+    if (odd && w->cuda) fake_cuda_fail_at(rank % GPUS, w->cuda, w->nth, 2);
+    nn_version = odd && w->version ? w->version : NN_VERSION;
+    meet(b);
+    T_EQ(ak_open(&b->j, rank, symmSuccess, w->want) == NULL, 1);
+    T_MSG(symmGetLastError(NULL), w->told);
+    meet(b);
+    if (odd && w->point) T_EQ(symm_fail_arm(""), 0);
+    fake_cuda_fail_at(-1, "cuMemAlloc", 0, 0);
+}
+
+static void one_rank_fails_at_creation(void) {
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < WRONGS; i++)
+        for (int layout = 0; layout < 2; layout++) {
+            begin(0);
+            job b = new_job(layouts[layout]);
+            b.j.mode = i;
+            T_THREADS(b.j.n, creation_rank, &b);
+            end_job(&b);
+        }
+}
+
+/* A rank that never comes: NCCL itself would wait for ever. */
+static void absent_rank(int rank, int n, void *arg) {
+    job *b = arg;
+    symmComm_t comm;
+    T_OK(symmSetDevice(rank % GPUS));
+    if (rank == n - 1) nn.slow = 1 << 30;
+    meet(b);
+    comm = ak_open(&b->j, rank, symmSuccess, symmTimeout);
+    T_CHECK(!comm);
+    T_MSG(symmGetLastError(NULL), "has not ended within 300 ms");
+}
+static void creation_has_a_deadline(void) {
+    T_EXPECT_WARNINGS();
+    begin(0);
+    setenv("SYMM_SETUP_TIMEOUT", "300", 1);
+    job b = new_job("aab");
+    T_THREADS(b.j.n, absent_rank, &b);
+    end_job(&b);
+}
+
+/* ---- in a call ------------------------------------------------------------------------------- */
+
+/* mode 0 to 3: NCCL refuses a call of the last rank; 4: it finds an error later; 5: that rank
+ * revokes; 6: it aborts. What the others have given to their streams ends, and they hear why. */
+static const char *const refused[] = {"ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"};
+
+static symmResult_t until_over(symmComm_t comm) {
+    symmResult_t async = symmSuccess;
+    const uint64_t since = symm_now_ns();
+    while (!async && gk_ms_since(since) < 10000) {
+        T_OK(symmCommGetAsyncError(comm, &async));
+        usleep(500);
+    }
+    return async;
+}
+
+static void over_rank(int rank, int n, void *arg) {
+    job *b = arg;
+    const gc_rank g = rank_of(b, rank);
+    const int odd = rank == n - 1, mode = b->j.mode;
+    symmComm_t comm = open_rank(b, rank);
+    gk_bench m = gk_bench_new();
+    gc_meet(&g);
+    gk_works(comm, rank, n, &m);
+    gc_meet(&g);
+    symmResult_t r = symmSuccess;
+    if (odd && mode < 4) nn_fail(refused[mode], 1);
+    if (odd && mode == 4) {
+        for (nccl_comm c = nn.comms; c; c = c->next)
+            if (c->rank == rank) c->async = NN_ERROR;
+    } else if (odd && mode == 5) {
+        T_OK(symmCommRevoke(comm, 0));
+    } else if (odd && mode == 6) {
+        T_OK(symmCommAbort(comm));
+    } else {
+        r = symmAllReduce(m.device, m.device, 50000, symmInt32, symmSum, comm, gk_stream(m.stream));
+    }
+    if (odd && mode < 4) T_EQ(r, symmSystemError);
+    if (odd && mode < 4) T_MSG(symmGetLastError(NULL), refused[mode]);
+    if (!odd || mode != 6) T_EQ(until_over(comm), mode < 5 ? symmSystemError : symmAborted);
+    (void)gk_wait_code(NULL, m.stream);
+    if (!odd || mode != 6)
+        T_CHECK(symmAllReduce(m.device, m.device, 1, symmInt32, symmSum, comm,
+                              gk_stream(m.stream)) != symmSuccess);
+    gc_meet(&g);
+    if (!odd || mode != 6) T_OK(symmCommDestroy(comm));
+    gc_meet(&g);
+    gk_bench_free(&m);
+}
+
+static void what_ends_one_ends_all(void) {
+    T_EXPECT_WARNINGS();
+    for (int mode = 0; mode < 7; mode++)
+        for (int layout = 0; layout < 2; layout++) {
+            begin(0);
+            job b = new_job(layouts[layout]);
+            b.j.mode = mode;
+            T_THREADS(b.j.n, over_rank, &b);
+            end_job(&b);
+        }
+}
+
+/* What is refused leaves the communicator as it was. */
+static void refused_rank(const gc_rank *g, symmComm_t comm) {
+    gk_bench m = gk_bench_new();
+    cu_stream b = gk_new_stream();
+    int x = 1, *nowhere = &x;
+    gc_meet(g);
+    T_ERR(symmAllReduce(nowhere, m.device, 1, symmInt32, symmSum, comm, gk_stream(m.stream)),
+          symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "src");
+    T_ERR(symmSend(nowhere, 1, symmInt32, (g->rank + 1) % g->n, comm, gk_stream(m.stream)),
+          symmInvalidArgument);
+    gk_works(comm, g->rank, g->n, &m);
+    gc_meet(g);
+    CU(cuStreamDestroy(b));
+    gk_bench_free(&m);
+}
+static void wrong_buffers(void) {
+    T_EXPECT_WARNINGS();
+    each_layout(refused_rank);
+}
+
+/* Refused on all ranks, which is the end for all: nobody knows of the others' streams. */
+static void mixed_rank(const gc_rank *g, symmComm_t comm) {
+    gk_bench m = gk_bench_new();
+    cu_stream b = gk_new_stream();
+    const int next = (g->rank + 1) % g->n, before = (g->rank + g->n - 1) % g->n;
+    gc_meet(g);
+    T_OK(symmGroupStart());
+    T_OK(symmSend(m.device, 1, symmInt32, next, comm, gk_stream(m.stream)));
+    T_OK(symmRecv(m.device + 1, 1, symmInt32, before, comm, gk_stream(b)));
+    T_ERR(symmGroupEnd(), symmNotSupported);
+    T_MSG(symmGetLastError(NULL), "on one stream");
+    gc_meet(g);
+    CU(cuStreamDestroy(b));
+    gk_bench_free(&m);
+}
+static void messages_of_a_group_on_two_streams(void) {
+    T_EXPECT_WARNINGS();
+    begin(0);
+    job b = new_job("ab");
+    b.fn = mixed_rank;
+    T_THREADS(b.j.n, with_comm, &b);
+    end_job(&b);
+}
+
+/* What was given to a stream before has its stage until it has ended. A small sum ends in a join,
+ * of which the inner communicator knows nothing. */
+static void late_rank(int rank, int n, void *arg) {
+    job *b = arg;
+    const gc_rank g = rank_of(b, rank);
+    symmComm_t comm = open_rank(b, rank);
+    ga_memory m = ga_memory_new(1000);
+    gc_meet(&g);
+    for (size_t i = 0; i < m.count; i++) m.host[i] = rank + (int)i;
+    gk_put(m.stream, m.device, m.host, m.count * sizeof *m.host);
+    if (rank == 0) gk_delay(m.stream, 50000);
+    T_OK(symmAllReduce(m.device, m.device, m.count, symmInt32, symmSum, comm, gk_stream(m.stream)));
+    T_OK(symmCommDestroy(comm));
+    gk_get(NULL, m.stream, m.host, m.device, m.count * sizeof *m.host);
+    for (size_t i = 0; i < m.count; i++) T_EQ(m.host[i], n * (n - 1) / 2 + n * (int)i);
+    gc_meet(&g);
+    ga_memory_free(&m);
+}
+static void destruction_waits_for_calls(void) {
+    for (int i = 0; i < LAYOUTS; i++) {
+        begin(0);
+        job b = new_job(layouts[i]);
+        T_THREADS(b.j.n, late_rank, &b);
+        end_job(&b);
+    }
+}
+
+static void ordered_rank(const gc_rank *g, symmComm_t comm) {
+    gk_bench m = gk_bench_new();
+    T_ERR(symmAllReduce(m.device, m.device, 1, symmInt32, symmSum, comm, gk_stream(m.stream)),
+          symmNotSupported);
+    T_MSG(symmGetLastError(NULL), "SYMM_DETERMINISTIC");
+    gc_meet(g);
+    gk_bench_free(&m);
+}
+static void sums_in_rank_order_are_refused(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_DETERMINISTIC", "1", 1);
+    each_layout(ordered_rank);
+}
+
+T_MAIN(T_TIMEOUT(matrix, 120), T(several_steps_in_place), T(two_streams_eager_and_captured),
+       T(sends_receives_groups), T(split), T(windows), T(two_captures_in_turn),
+       T(captured_messages_are_of_one_kind_of_memory), T(one_rank_fails_at_creation),
+       T(creation_has_a_deadline), T(what_ends_one_ends_all), T(wrong_buffers),
+       T(messages_of_a_group_on_two_streams), T(destruction_waits_for_calls),
+       T(sums_in_rank_order_are_refused))
