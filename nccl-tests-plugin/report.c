@@ -65,7 +65,12 @@ const char *ncclGetLastError(ncclComm_t comm) {
 }
 NCCL_ALIAS(ncclGetLastError);
 
+/* WHO_IS_IT is no code of NCCL's: by it libsymm, which looks for a NCCL, knows this library
+ * (src/transport/net/nccl.c). */
+enum { WHO_IS_IT = 0x73796d6d };
+
 const char *ncclGetErrorString(ncclResult_t result) {
+    if ((int)result == WHO_IS_IT) return "symm";
     return symmGetErrorString(result >= ncclNumResults ? symmNumResults : (symmResult_t)result);
 }
 NCCL_ALIAS(ncclGetErrorString);

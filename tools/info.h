@@ -15,6 +15,7 @@ const char *info_bytes(uint64_t bytes, char *out, size_t cap);
 void info_machine(void); /* info_machine.c */
 void info_memory(void);  /* info_memory.c */
 void info_errors(void);  /* info_errors.c */
+void info_domain(void);  /* info_domain.c */
 /* A driver's memory: on GPUs, of the current device. */
 void info_driver(const symm_vmm *v);
 /* Limits, costs and layout of a heap of that many ranks (0: GPUs, or 2 on the host); svg: NULL or a

@@ -147,6 +147,6 @@ void info_memory(void) {
     info_head("Memory driver of the host");
     info_driver(&symm_vmm_host);
     info_head("Domain");
-    info_row("extent", "all ranks on this machine: each can map every other's memory");
+    info_domain();
     probe_channel();
 }

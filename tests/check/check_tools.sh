@@ -227,6 +227,15 @@ t_expect "symm-info lists each kernel of coll.def, those of both backends twice"
     "$(grep -cE '^SYMM_KERNEL\(' $rows) $(grep -c 'SYMM_K_HOST | SYMM_K_GPU' $rows)" \
     "$(grep -oE "^  ($colls)_[a-z0-9_]+ +($colls) +(all 12|-) " "$dir/out" |
         awk '{ n[$1]++ } END { for (k in n) { all++; twice += n[k] == 2 } print all, twice }')"
+SYMM_NCCL_LIB=${BUILD:-build}/test/libnccl-real.so SYMM_DOMAIN_SIZE=3 run "$info" memory
+t_expect "symm-info shows the domain: what cuts it, a NCCL and its version" "0 1 1" \
+    "$rc $(out '^  cut +SYMM_DOMAIN_SIZE=3') $(out 'NCCL +version 23007, in .*libnccl-real.so$')"
+SYMM_NCCL_LIB=${BUILD:-build}/lib/nccl/libnccl.so.2 run "$info" memory
+t_expect "the drop-in is no NCCL" "0 1" \
+    "$rc $(out 'NCCL +refused: .*it is symm itself, or no NCCL')"
+SYMM_NCCL_LIB=/nowhere/libnccl.so.2 run "$info" memory
+t_expect "a NCCL that is not there" "0 1" \
+    "$rc $(out 'NCCL +refused: .*/nowhere/libnccl.so.2: cannot')"
 run "$info" --ranks 5 plan
 t_expect "symm-info plan for 5 ranks" \
     "0 1 1" "$rc $(out '^Plan for 5 ranks') $(out '^Plan for 5 GPUs of [0-9]+ multiprocessors')"

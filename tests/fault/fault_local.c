@@ -1,8 +1,7 @@
 /* fault_local.c - the failpoints that one process meets alone: ids, allocations, pages, streams,
- * events, captures, graphs, groups, reductions, the caller's bootstrap, non-blocking creation; and
- * those of ranks that come late. Each scenario is run once for every hit of every point that
- * fail.def says it meets. A point that is not met fails the test. A failure must be reported unless
- * the table says how it is survived; then gauges are as before. The test's thread; no lock. */
+ * events, captures, graphs, groups, reductions, bootstraps, non-blocking creation, late ranks. Each
+ * scenario is run once for every hit of every point that fail.def says it meets; one not met fails.
+ * A failure is reported, unless the table says how it is survived. The test's thread; no lock. */
 #include <fcntl.h>
 #include <pthread.h>
 
@@ -585,7 +584,8 @@ static void every_point_is_driven_somewhere(void) {
         "vec_reserve", "vec_shrink", "arena",        "arena_gpu",     "synced",       "lane",
         "lane_ranks",  "lane_gpu",   "alias",        "alias_threads", "capture_gpu",  "hold_gpu",
         "closer",      "lane_keep",  "lane_guard",   "counts",        "behind_split", "private",
-        "multicast",   "across",     "across_call",  "across_group",  "across_split", "keep"};
+        "multicast",   "across",     "across_call",  "across_group",  "across_split", "across_gpu",
+        "keep"};
     for (size_t p = 0, known = 0; p < symm_fp_count; p++, known = 0) {
         for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
             if (fk_meets((int)p, scenarios[i])) known += strlen(scenarios[i]) + (known > 0);

@@ -11,8 +11,8 @@
 #include "across.h"
 
 /* Up to here each rank of a domain has the whole partial result, and takes that of the other
- * domains: one step inside less (docs/performance.md). */
-enum { SMALL_BYTES = 8192 };
+ * domains: one step inside less (docs/performance.md). On GPUs a step is a launch. */
+enum { SMALL_BYTES = 8192, GPU_SMALL_BYTES = 64 << 10 };
 /* From here on a slice is reduced in parts, one by each domain: less crosses where domains are more
  * than two. */
 enum { PARTED_BYTES = 65536 };
@@ -160,7 +160,9 @@ static symmResult_t all_reduce_large(const symm_across_call *a) {
 }
 
 symmResult_t symm_across_all_reduce(const symm_across_call *a) {
-    return a->bytes <= SMALL_BYTES ? all_reduce_small(a) : all_reduce_large(a);
+    const size_t room = a->s->chunk / (size_t)(a->s->map.ndomains - 1),
+                 most = a->s->gpu ? GPU_SMALL_BYTES : SMALL_BYTES;
+    return a->bytes <= most && a->bytes <= room ? all_reduce_small(a) : all_reduce_large(a);
 }
 
 /* ---- reduce ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* nccl.c - see nccl.h. Where a NCCL is looked for, and in which order, is as in the drop-in
- * (nccl-tests-plugin/real.c): a library without the names that begin with p is none, and so the
- * drop-in itself never is. Lock: held while it is looked for. */
+ * (nccl-tests-plugin/real.c), which is none itself: its messages would be ours. Lock: held while it
+ * is looked for. */
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -25,6 +25,7 @@ typedef struct { /* libraries that are loaded, by the beginnings of their files'
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int looked, there;
 static symm_nccl calls;
+static char found[512];   /* its file */
 static char missing[400]; /* why there is none */
 static loaded seen;       /* under the lock */
 
@@ -34,6 +35,9 @@ static loaded seen;       /* under the lock */
 #else
 #define OWN_NAMES RTLD_DEEPBIND
 #endif
+
+/* No code of NCCL's, which says so; the drop-in says who it is (nccl-tests-plugin/report.c). */
+enum { WHO_IS_IT = 0x73796d6d };
 
 /* 1: the library is a NCCL with all that is used. Closes what is none. */
 static int take(void *handle, const char *path) {
@@ -47,11 +51,12 @@ static int take(void *handle, const char *path) {
     LOOK_UP(ncclGetLastError)
 #undef CALL
 #undef LOOK_UP
-    if (!all) {
+    if (!all || !strcmp(n.ncclGetErrorString(WHO_IS_IT), "symm")) {
         dlclose(handle);
         return 0;
     }
     calls = n;
+    snprintf(found, sizeof found, "%s", path);
     SYMM_INFO("messages between domains of GPUs go by the NCCL in %s", path);
     return 1;
 }
@@ -125,6 +130,10 @@ symmResult_t symm_nccl_find(const char *named, const symm_nccl **out) {
     *out = &calls;
     return there ? symmSuccess
                  : SYMM_ERR(symmNotSupported, "GPUs of several domains need NCCL: %s", missing);
+}
+
+const char *symm_nccl_path(void) {
+    return found;
 }
 
 symmResult_t symm_nccl_error(const symm_nccl *n, nccl_result code, const char *call) {
