@@ -27,9 +27,11 @@ enum {
     VECS = COLUMNS / 4, /* of 16 bytes, of a row */
     MOST_TOKENS = 512,
     THREADS = 512,
-    PARTS = 8, /* CTAs for each pair of ranks */
+    MOST_CTAS = 256,
+    LEAST_PARTS = 8, /* CTAs for each pair of ranks */
+    EACH = 2,        /* vectors of a thread, as far as there are CTAs */
     ROWS_BYTES = MOST_TOKENS * VECS * 16,
-    BOX_BYTES = PARTS * 16 + ROWS_BYTES,
+    BOX_BYTES = MOST_CTAS * 16 + ROWS_BYTES,
     CALLS = 20, /* of a graph */
     REPLAYS = 21
 };
@@ -61,10 +63,13 @@ __global__ void unpack(const uint4 *sorted, const uint32_t *order, uint4 *y) {
     for (unsigned i = threadIdx.x; i < VECS; i += blockDim.x)
         y[(uint64_t)order[blockIdx.x] * VECS + i] = sorted[(uint64_t)blockIdx.x * VECS + i];
 }
-__global__ void expert(float *x, uint64_t n, float scale) {
+__global__ void expert(float4 *x, uint64_t n, float scale) {
     const uint64_t step = (uint64_t)gridDim.x * blockDim.x;
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += step)
-        x[i] = __fmul_rn(x[i], scale);
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += step) {
+        const float4 v = x[i];
+        x[i] = make_float4(__fmul_rn(v.x, scale), __fmul_rn(v.y, scale), __fmul_rn(v.z, scale),
+                           __fmul_rn(v.w, scale));
+    }
 }
 
 __global__ void fill(float *to, uint32_t n, uint32_t seed) {
@@ -82,7 +87,7 @@ __global__ void differing(const uint32_t *a, const uint32_t *b, uint32_t words, 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
 typedef struct {
-    int rank, ranks, tokens;
+    int rank, ranks, tokens, parts; /* parts: CTAs for each pair, with so many tokens */
     symmComm_t comm;
     symmHeap_t heap;
     moe_call fused;        /* what the kernel is told */
@@ -106,7 +111,11 @@ static int expert_of(const rank_state *s, int from, int token) {
 /* The router: tokens by expert, and what comes from each rank. */
 static void route(rank_state *s, int tokens) {
     uint32_t order[MOST_TOKENS + MOST_RANKS + 1], at = 0;
+    const int wanted =
+                  (tokens * VECS + s->ranks * THREADS * EACH - 1) / (s->ranks * THREADS * EACH),
+              least = wanted < LEAST_PARTS ? LEAST_PARTS : wanted, most = (int)s->fused.most;
     s->tokens = tokens;
+    s->parts = least < most ? least : most;
     s->incoming = 0;
     memset(s->to, 0, sizeof s->to);
     memset(s->from, 0, sizeof s->from);
@@ -126,14 +135,14 @@ static void route(rank_state *s, int tokens) {
 
 static void call(const rank_state *s, int unfused) {
     if (!unfused) {
-        fused<<<(unsigned)s->ranks * PARTS, THREADS, 0, s->stream>>>(s->fused);
+        fused<<<(unsigned)(s->ranks * s->parts), THREADS, 0, s->stream>>>(s->fused);
         return;
     }
     pack<<<(unsigned)s->tokens, 256, 0, s->stream>>>((uint4 *)s->tokens_at, s->order,
                                                      (uint4 *)s->sorted);
     ok(symmAlltoAllv(s->sorted, s->to, NULL, s->inbox, s->from, NULL, symmFloat, s->comm,
                      s->stream));
-    expert<<<256, 256, 0, s->stream>>>((float *)s->inbox, s->incoming, s->fused.scale);
+    expert<<<256, 256, 0, s->stream>>>((float4 *)s->inbox, s->incoming / 4, s->fused.scale);
     ok(symmAlltoAllv(s->inbox, s->from, NULL, s->results, s->to, NULL, symmFloat, s->comm,
                      s->stream));
     unpack<<<(unsigned)s->tokens, 256, 0, s->stream>>>((uint4 *)s->results, s->order,
@@ -204,8 +213,9 @@ static float measure(rank_state *s, int unfused, uint32_t *wrong) {
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
 /* Kernels are loaded when they are first used: not inside a capture, nor while a peer waits. And a
- * CTA that has no place keeps its peers waiting: the whole grid must fit. */
-static void prepare_kernels(int ranks) {
+ * CTA that has no place keeps its peers waiting: the whole grid must fit, beside those of other
+ * ranks on this GPU. Returns how many CTAs each pair of ranks may have. */
+static int prepare_kernels(int ranks, int gpus) {
     const void *kernels[] = {(const void *)fused,  (const void *)pack, (const void *)unpack,
                              (const void *)expert, (const void *)fill, (const void *)differing};
     cudaFuncAttributes unused;
@@ -214,9 +224,10 @@ static void prepare_kernels(int ranks) {
     cu(cudaGetDevice(&device));
     cu(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
     cu(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, (const void *)fused, THREADS, 0));
-    if (ctas * sms >= ranks * PARTS) return;
-    fprintf(stderr, "%d CTAs must run at once, the GPU has places for %d\n", ranks * PARTS,
-            ctas * sms);
+    const int places = ctas * sms / ((ranks + gpus - 1) / gpus),
+              most = (places < MOST_CTAS ? places : MOST_CTAS) / ranks;
+    if (most >= 1) return most;
+    fprintf(stderr, "%d CTAs must run at once, the GPU has places for %d\n", ranks, places);
     exit(1);
 }
 
@@ -226,16 +237,16 @@ static void open_buffers(rank_state *s) {
     const size_t boxes = (size_t)s->ranks * BOX_BYTES;
     char **own[] = {&s->tokens_at, &s->y, &s->want, &s->sorted};
     config.symBytes = 2 * boxes + 4096;
-    need.signals = 2 * s->ranks * PARTS;
+    need.signals = 2 * s->ranks * (int)s->fused.most;
     ok(symmHeapCreate(s->comm, &config, &s->heap));
     ok(symmHeapAlloc(s->heap, boxes, 0, SYMM_ALLOC_SYM, (void **)&s->inbox));
     ok(symmHeapAlloc(s->heap, boxes, 0, SYMM_ALLOC_SYM, (void **)&s->results));
     for (char **p : own) cu(cudaMalloc((void **)p, ROWS_BYTES));
     cu(cudaMalloc((void **)&s->order, (MOST_TOKENS + MOST_RANKS + 1) * sizeof *s->order));
-    cu(cudaMalloc((void **)&s->calls, MOST_RANKS * PARTS * sizeof *s->calls));
+    cu(cudaMalloc((void **)&s->calls, MOST_CTAS * sizeof *s->calls));
     cu(cudaMalloc((void **)&s->time, 256));
     cu(cudaMalloc((void **)&s->wrong, 256));
-    cu(cudaMemsetAsync(s->calls, 0, MOST_RANKS * PARTS * sizeof *s->calls, s->stream));
+    cu(cudaMemsetAsync(s->calls, 0, MOST_CTAS * sizeof *s->calls, s->stream));
     fill<<<64, 256, 0, s->stream>>>((float *)s->tokens_at, ROWS_BYTES / 4, 100 + (uint32_t)s->rank);
     ok(symmDevWindowGet(s->comm, s->inbox, boxes, &s->fused.inbox));
     ok(symmDevWindowGet(s->comm, s->results, boxes, &s->fused.results));
@@ -268,7 +279,7 @@ static int run_rank(int rank, int ranks, const symmUniqueId_t *id) {
     cu(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking));
     cu(cudaEventCreate(&s.begin));
     cu(cudaEventCreate(&s.end));
-    prepare_kernels(ranks);
+    s.fused.most = (uint32_t)prepare_kernels(ranks, gpus);
     ok(symmCommInitRank(&s.comm, ranks, *id, rank));
     open_buffers(&s);
     meet(&s);

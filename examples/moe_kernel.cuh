@@ -1,7 +1,8 @@
 /* moe_kernel.cuh - the kernel of moe_device.cu: dispatch, expert and combine of a layer of a
  * mixture of experts, one expert per rank, in one launch. GPU code, all threads.
  *
- * The grid has `parts` CTAs for each rank. CTA b serves one peer, and of its rows one part:
+ * The grid has `parts` CTAs for each rank, equal on all ranks, and another number in the next call
+ * if there are more tokens. CTA b serves one peer, and of its rows one part:
  *  - dispatch: stores this rank's tokens for that peer's expert into the peer's inbox, and raises a
  *    signal;
  *  - expert: waits for the peer's tokens, scales them, and stores them into the peer's results;
@@ -23,14 +24,14 @@ struct moe_call {
     const uint32_t *first;
     uint64_t *calls;       /* [CTAs] that have ended: signals count on, in replays too */
     uint32_t vecs, places; /* places: rows of a box */
+    uint32_t most;         /* parts of the largest grid, by which signals are numbered */
     float scale;           /* of this rank's expert */
 };
 
 /* Signals of a rank: from each source and part, that its tokens have come, then that its results
  * have. */
 static __device__ unsigned moe_signal(const moe_call &a, int results, int source, unsigned part) {
-    const unsigned parts = gridDim.x / (unsigned)a.dev.nranks;
-    return ((unsigned)results * (unsigned)a.dev.nranks + (unsigned)source) * parts + part;
+    return ((unsigned)results * (unsigned)a.dev.nranks + (unsigned)source) * a.most + part;
 }
 /* A box has a head of 16 bytes for each part, with the number of rows, then the rows. */
 static __device__ uint64_t moe_box(const moe_call &a, int source) {

@@ -341,7 +341,7 @@ KERNEL(moe) {
     a.tokens = (const uint4 *)own, a.y = (uint4 *)(own + bytes);
     a.order = (const uint32_t *)(own + 2 * bytes), a.first = a.order + MOE_MOST;
     a.calls = (uint64_t *)(own + 2 * bytes + MOE_CALLS);
-    a.vecs = t.items, a.places = MOE_MOST;
+    a.vecs = t.items, a.places = MOE_MOST, a.most = 2;
     a.scale = moe_scale(t, t.dc.rank);
     if (t.absent) return;
     if (moe_layer(a)) {

@@ -247,10 +247,12 @@ static void experts(void) {
     for (int i = 0; i < cases(60); i++) {
         const uint64_t seed = 18000 + first_seed() + (unsigned)i;
         begin(seed, ranks_of(i));
-        const int ctas = k.n * (k.n > 4 ? 1 : 1 + (int)draw(2));
         emu_dev_args a = {.items = 1 + draw(3), .len = draw(MOE_MOST + 1), .from = MOE_AT};
         for (int r = 0; r < k.n; r++) moe_fill(window(r), k.n, &a, &k.random);
-        for (; a.first < 3; a.first++) add((call){"emu_dev_moe", 0, ctas, 32, a});
+        for (; a.first < 3; a.first++) {
+            const int parts = k.n > 4 ? 1 : 1 + (int)draw(2); /* another grid each time */
+            add((call){"emu_dev_moe", 0, k.n * parts, 32, a});
+        }
         run(seed, "moe");
         all_is_well(seed, "moe");
         end();
