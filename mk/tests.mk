@@ -142,7 +142,7 @@ $(TOBJ)/tests/emu_kernels.o $(EMU_DEV_OBJ): $(TOBJ)/tests/%.o: tests/fake/%.cc $
 	@$(call say,CXX,$@)
 	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas \
 	  $(if $(findstring clang,$(CXX)),-Wno-pass-failed) -ffp-contract=off -fno-exceptions -fno-rtti \
-	  -Iinclude -Itests/kit -Itests/fake $(DEPS) -c $< -o $@
+	  -Iinclude -Iexamples -Itests/kit -Itests/fake $(DEPS) -c $< -o $@
 
 # Examples are what a user would write: the public headers and the shared library, nothing else.
 EXAMPLE_PROGRAMS := $(EXAMPLES:%=$(OUT)/examples$(S)/%)
@@ -194,7 +194,7 @@ $(FATBINS)/user_device.fatbin: tests/gpu/user_device.cu tests/kit/device_kernels
     tests/kit/emu_dev.h $(wildcard include/*.cuh examples/*.cuh) include/symm_device.h \
     $(FATBINS)/flags
 	@$(call say,NVCC,$@)
-	$(Q)$(call compile_gpu,-Iinclude -Itests/kit -Itests/fake $<)
+	$(Q)$(call compile_gpu,-Iinclude -Iexamples -Itests/kit -Itests/fake $<)
 # Not under sanitizers: fibers, whose stacks sanitizers do not know. Not under ThreadSanitizer:
 # arithmetic of one thread.
 ASAN_UNITS   := $(filter-out $(ON_FIBERS),$(UNIT_TESTS))

@@ -15,7 +15,8 @@ t_empty "the rows are well-formed" "$(rows | malformed)"
 planted='a|b|c|plain|t|x\na|b|c|plain|t|x\nb|b|c|fast|t|x\n'
 t_equal "malformed rows are found" "a b" "$(printf "$planted" | malformed | xargs)"
 
-# Files of the drop-in stand with their folder: some have names that files of src have too.
+# Files of the drop-in stand with their folder, for some have names that files of src have too, and
+# so do those of examples.
 path() { case $1 in */*) ls "$1" 2>/dev/null ;; *) find src include tests/fake -name "$1" ;; esac; }
 # Of the rows on stdin those whose script changes nothing.
 stale() {

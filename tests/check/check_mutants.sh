@@ -50,7 +50,9 @@ reached() {
     src/host/place/*.inl) echo src/host/place/place_narrow.c ;;
     src/device/cuda/*) echo tests/fake/emu_kernels.cc ;;
     include/symm_device_host.h) echo tests/fake/host_kernels.c ;;
-    include/*.cuh) echo tests/fake/emu_device.cc tests/fake/emu_device_debug.cc ;;
+    include/*.cuh | examples/*.cuh)
+        echo tests/fake/emu_device.cc tests/fake/emu_device_debug.cc
+        ;;
     nccl-tests-plugin/*.h) ls nccl-tests-plugin/*.c ;;
     */colls.h) echo src/host/launch/launch_host.c src/host/launch/launch_gpu.c ;;
     include/symm_types.h) echo tests/fake/emu_kernels.cc src/host/coll/plan_gpu.c ;;
@@ -73,7 +75,7 @@ compile() { # directory, kind, test, sources: leaves objects in the directory, p
         object=$tree/$(basename "${source%%:*}" .c).$kind.o
         case $source in *.cc)
             ${CXX:-g++} -std=c++17 -O0 -w $set -ffp-contract=off -fno-exceptions \
-                -fno-rtti -I"$tree/include" -I"$tree/tests/fake" -Itests/kit \
+                -fno-rtti -I"$tree/include" -I"$tree/examples" -I"$tree/tests/fake" -Itests/kit \
                 -c "$tree/$source" -o "$object" || return 1
             echo "$object"
             continue
@@ -131,7 +133,7 @@ have() { # kind, test
 }
 copy() { # directory
     rm -rf "${1:?}"
-    mkdir -p "$1/tests/fake" && cp -R src include nccl-tests-plugin "$1" &&
+    mkdir -p "$1/tests/fake" && cp -R src include examples nccl-tests-plugin "$1" &&
         cp tests/fake/emu* tests/fake/host_kernels.c "$1/tests/fake"
 }
 
@@ -256,8 +258,8 @@ if [ -z "$bad" ]; then
 else
     t_fail "the table is well-formed" "$bad"
 fi
-seed=${T_SEED:-$(find src include nccl-tests-plugin tests/check/mutants -type f | LC_ALL=C sort |
-    xargs cat | cksum | cut -d ' ' -f 1)}
+seed=${T_SEED:-$(find src include examples nccl-tests-plugin tests/check/mutants -type f |
+    LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)}
 unset T_SEED T_FULL # the tests draw what they always draw
 choose "$@"
 awk -F'|' '{ print $4, $5 }' "$out/table" | sort -u >"$out/programs"

@@ -4,7 +4,7 @@
 # A row is
 #   name: kind test its_tests...    what must notice it; kind: plain or tsan
 #     file,file                     what is changed, by name alone, for files may move (those of
-#                                   nccl-tests-plugin with their folder)
+#                                   nccl-tests-plugin and examples with their folder)
 #     script                        for sed
 # A line that begins with two spaces and a backslash goes on with the line before it.
 function put() {

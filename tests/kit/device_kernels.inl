@@ -3,7 +3,7 @@
  * arguments at `t`: fibers (tests/fake/emu_device.cc) and GPUs (tests/gpu/user_device.cu) run the
  * same code. GPU code, all threads. */
 
-#include "../../examples/moe_kernel.cuh"
+#include "moe_kernel.cuh"
 
 static __device__ void wrong(const emu_dev_args &t) {
     symm_ptx::put8(&t.out[OUT_WRONG], 1);

@@ -12,7 +12,7 @@
 #include "moe_kit.h"
 #include "t.h"
 
-enum { RANKS = 8, CALLS = 6, WINDOW = 64 << 10, SIGNALS = 16, GROUPS = 8 };
+enum { RANKS = 8, CALLS = 6, WINDOW = 64 << 10, SIGNALS = 48, GROUPS = 8 };
 
 static struct {
     int n, calls;

@@ -339,6 +339,7 @@ symmResult_t symm_across_gpu_run(symm_across *s, symmStream_t stream, symmResult
     symmResult_t r = symm_gpu_enter(g->c, &scope);
     if (!r) {
         r = run(s, fn, arg, &fatal);
+        g->n = 0; /* of a call that failed half-way in a capture */
         symm_gpu_leave(&scope);
     }
     symm_comm_unvisit(g->c);
