@@ -85,7 +85,7 @@ static void matrix_rank(int rank, int n, void *arg) {
     job *b = arg;
     const gc_rank g = rank_of(b, rank);
     (void)n;
-    ga_matrix(&g, open_rank(b, rank), ck_full() ? 480 : CK_SLOW ? 24 : 72);
+    ga_matrix(&g, open_rank(b, rank), ck_full() ? 480 : CK_SLOW ? 12 : 36);
 }
 static void matrix(void) {
     const uint64_t seed = ck_seed();
