@@ -28,7 +28,8 @@
  * - Calls go to any stream and may be captured. They are given to the stream and wait for nothing
  *   but NCCL's connections, which it makes at the first message between two ranks. Those of one
  *   communicator run in the order of the calls, on whatever streams they are. Graphs with such
- *   calls are destroyed before the communicator, which waits for them.
+ *   calls are not launched any more once it has ended; NCCL keeps its part until they are
+ *   destroyed.
  * - What has gone wrong in another domain or in NCCL is looked for by symmCommGetAsyncError and by
  *   calls. Nothing else ends a kernel of NCCL's that waits: SYMM_TIMEOUT is no deadline for it. And
  *   NCCL does not tell calls apart: where domains make different ones, it waits, or data goes where
