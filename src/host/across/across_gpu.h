@@ -1,6 +1,7 @@
 /* across_gpu.h - what a communicator over several domains has on GPUs: a communicator of NCCL over
- * all ranks, memory to stage in, and the order of its calls. A call blocks nobody: all that it does
- * is given to the caller's stream, and so can be captured. The thread inside, except where said. */
+ * all ranks, memory to stage in, and the order of its calls. All that a call does is given to the
+ * caller's stream, and so can be captured; it waits only while NCCL connects ranks. The thread
+ * inside, except where said. */
 #ifndef SYMM_ACROSS_GPU_H_
 #define SYMM_ACROSS_GPU_H_
 
