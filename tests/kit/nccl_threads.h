@@ -2,8 +2,9 @@
  * what transport/net/nccl.h uses of one. A group of sends and receives is one host function of its
  * stream. There a message is copied when both ends have begun it, from where it then lies: so a
  * sender that changes its memory too early, or a stage that is used again, is found out. Like NCCL,
- * it does not block: a communicator is made when all its ranks have come; and both ends of a
- * captured message must be of memory that it would register, or neither. Lock: one, for all. */
+ * it does not block: a communicator is made when all its ranks have come; both ends of a captured
+ * message must be of memory that it would register, or neither; and a communicator's end waits for
+ * graphs with its messages. Lock: one, for all. */
 #ifndef NCCL_THREADS_H_
 #define NCCL_THREADS_H_
 
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fake_cuda.h"
 #include "host/gpu/gpu.h"
@@ -35,7 +37,8 @@ typedef struct nn_meeting { /* of the ranks of a communicator */
 struct ncclComm {
     struct ncclComm *next;
     nn_meeting *m;
-    int rank, n, over, asked; /* over: aborted */
+    int rank, n, over, asked; /* over: it ends */
+    int graphs;               /* groups of it that live in graphs */
     nccl_result async;
 };
 typedef struct nn_job { /* a group; kept, because a graph runs it again */
@@ -54,12 +57,13 @@ static struct {
     nn_job *jobs;
     int direct;               /* NCCL_GRAPH_REGISTER=0: none is registered */
     int live, slow;           /* communicators; answers "in progress" before a call has ended */
+    int leaving;              /* threads in a communicator's end */
     uint64_t messages, bytes; /* that have crossed */
 } nn = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
 
 /* Of this thread: the nth call of that name from now fails; its version. */
 static _Thread_local const char *nn_failing;
-static _Thread_local int nn_nth, nn_version = NN_VERSION, nn_depth;
+static _Thread_local int nn_nth, nn_version = NN_VERSION, nn_depth, nn_refused; /* in the group */
 static _Thread_local nn_job *nn_open;
 
 static inline void nn_fail(const char *call, int nth) {
@@ -67,7 +71,9 @@ static inline void nn_fail(const char *call, int nth) {
     nn_nth = nth;
 }
 static inline int nn_fails(const char *call) {
-    return nn_failing && !strcmp(nn_failing, call) && --nn_nth == 0;
+    const int now = nn_failing && !strcmp(nn_failing, call) && --nn_nth == 0;
+    nn_refused |= now && nn_depth;
+    return now;
 }
 
 /* ---- a group in its stream ------------------------------------------------------------------- */
@@ -205,6 +211,10 @@ static inline nccl_result nn_end_comm(nccl_comm c) {
     T_CHECK(!c->over);
     c->over = 1;
     nn.live--;
+    nn.leaving++;
+    pthread_cond_broadcast(&nn.moved);
+    while (c->graphs) pthread_cond_wait(&nn.moved, &nn.lock);
+    nn.leaving--;
     pthread_cond_broadcast(&nn.moved);
     pthread_mutex_unlock(&nn.lock);
     return 0;
@@ -233,13 +243,34 @@ static inline nccl_result nn_ncclGroupStart(void) {
     nn_depth = 1;
     return 0;
 }
+static inline void nn_graph_gone(void *arg) {
+    nccl_comm c = arg;
+    pthread_mutex_lock(&nn.lock);
+    c->graphs--;
+    pthread_cond_broadcast(&nn.moved);
+    pthread_mutex_unlock(&nn.lock);
+}
+static inline void nn_hold(nccl_comm c, void *stream) {
+    symm_gpu_capture in;
+    cu_user_object object;
+    T_OK(symm_gpu_capture_of((symmStream_t)stream, &in));
+    if (!in.graph) return;
+    pthread_mutex_lock(&nn.lock);
+    c->graphs++;
+    pthread_mutex_unlock(&nn.lock);
+    T_EQ(symm_cu.cuUserObjectCreate(&object, c, nn_graph_gone, 1,
+                                    SYMM_CUDA_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+         0);
+    T_EQ(symm_cu.cuGraphRetainUserObject(in.graph, object, 1, SYMM_CUDA_GRAPH_USER_OBJECT_MOVE), 0);
+}
 /* A group of which a call was refused does nothing. */
 static inline nccl_result nn_ncclGroupEnd(void) {
     nn_job *j = nn_open;
-    const int refused = nn_failing && nn_nth == 0;
+    const int refused = nn_refused;
     T_EQ(nn_depth, 1);
     nn_depth = 0;
     nn_open = NULL;
+    nn_refused = 0;
     if (!j) return refused ? NN_ERROR : 0;
     pthread_mutex_lock(&nn.lock);
     j->next = nn.jobs;
@@ -247,6 +278,7 @@ static inline nccl_result nn_ncclGroupEnd(void) {
     j->c->asked = 0;
     pthread_mutex_unlock(&nn.lock);
     if (nn_fails("ncclGroupEnd") || refused) return NN_ERROR;
+    nn_hold(j->c, j->stream);
     T_EQ(symm_cu.cuLaunchHostFunc((cu_stream)j->stream, nn_play, j), 0);
     return nn.slow ? NCCL_IN_PROGRESS : 0;
 }
@@ -271,9 +303,16 @@ static inline void nn_install(int slow) {
     symm_nccl_inject(&n);
 }
 
-/* No communicator is left, and nothing waits. */
+/* No communicator is left, soon, and nothing waits. */
+static inline int nn_living(void) {
+    pthread_mutex_lock(&nn.lock);
+    const int n = nn.live + nn.leaving;
+    pthread_mutex_unlock(&nn.lock);
+    return n;
+}
 static inline void nn_end(void) {
-    T_EQ(nn.live, 0);
+    for (int ms = 0; ms < 10000 && nn_living(); ms++) usleep(1000);
+    T_EQ(nn_living(), 0);
     for (nn_job *j; (j = nn.jobs);) nn.jobs = j->next, free(j);
     for (nccl_comm c; (c = nn.comms);) nn.comms = c->next, free(c);
     for (nn_meeting *m; (m = nn.meetings);) {

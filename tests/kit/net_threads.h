@@ -55,9 +55,17 @@ typedef struct {
     int tests, cancelled;
 } nt_net;
 
+static _Thread_local int nt_barred; /* this thread may not use movers now */
+
 static inline symmResult_t nt_enter(symm_net *n) {
     (void)n;
-    return symmSuccess;
+    return nt_barred ? SYMM_ERR(symmInvalidUsage, "this thread may not use the mover")
+                     : symmSuccess;
+}
+
+/* Over is over, and no fault of who asks. */
+static inline symmResult_t nt_known(const nt_net *n) {
+    return n->cancelled ? SYMM_ERR(symmAborted, "the communicator is over") : symmSuccess;
 }
 
 static inline void nt_put(nt_net *n, symm_net_end to, const void *from, size_t bytes, char *copy) {
@@ -70,6 +78,7 @@ static inline void nt_put(nt_net *n, symm_net_end to, const void *from, size_t b
 static inline symmResult_t nt_send(symm_net *base, symm_net_end to, const void *from,
                                    size_t bytes) {
     nt_net *n = (nt_net *)base;
+    SYMM_TRY(nt_known(n));
     pthread_mutex_lock(&n->hub->lock);
     nt_put(n, to, from, bytes, NULL);
     pthread_mutex_unlock(&n->hub->lock);
@@ -97,8 +106,8 @@ static inline symmResult_t nt_post(symm_net *base, symm_net_end to, const void *
 
 static inline symmResult_t nt_receive_(symm_net *base, symm_net_end from, void *to, size_t bytes) {
     nt_net *n = (nt_net *)base;
-    T_CHECK(pthread_equal(n->home, pthread_self()));
-    T_CHECK(!n->cancelled && n->n < NT_MESSAGES);
+    SYMM_TRY(nt_known(n));
+    T_CHECK(pthread_equal(n->home, pthread_self()) && n->n < NT_MESSAGES);
     n->wants[n->n++] = (nt_receive){from, to, bytes, 0};
     return symmSuccess;
 }
@@ -167,14 +176,16 @@ static inline void nt_cancel(symm_net *base) {
 
 static inline void nt_tell(symm_net *base, const symm_net_word *word) {
     nt_net *n = (nt_net *)base;
+    T_CHECK(!nt_barred);
     pthread_mutex_lock(&n->hub->lock);
-    n->hub->word[n->rank] = *word;
+    if (!n->hub->word[n->rank].code) n->hub->word[n->rank] = *word; /* the first stays */
     pthread_mutex_unlock(&n->hub->lock);
 }
 
 static inline int nt_told(symm_net *base, symm_net_word *word) {
     nt_net *n = (nt_net *)base;
     int some = 0;
+    T_CHECK(!nt_barred);
     pthread_mutex_lock(&n->hub->lock);
     for (int p = 0; p < n->hub->n && !some; p++) {
         if (p == n->rank || !n->hub->word[p].code || n->hub->heard[n->rank][p]) continue;

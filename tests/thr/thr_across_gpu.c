@@ -1,102 +1,28 @@
 /* thr_across_gpu.c - communicators of GPUs over several domains, with ranks as threads, on the fake
  * CUDA driver with kernels that move bytes (fake_kernels.h), an NCCL of the test's own
- * (nccl_threads.h) and a mover between threads: the matrix over layouts of ranks, order over
+ * (nccl_threads.h) and a mover between threads: the matrix over ag_layouts of ranks, order over
  * streams and in graphs, messages, children; what fails at creation or in a call, on one rank, and
  * what the others hear of it. Each rank's thread uses its own communicator. */
-#include "across_kit.h"
-#include "base/fail.h"
-#include "fake_cuda.h"
-#include "gpu_across.h"
-#include "host/across/across_gpu.h"
-#include "nccl_threads.h"
-
-enum { GPUS = 8, CHUNK = 96 << 10 };
-
-typedef struct {
-    ak_job j;
-    pthread_barrier_t meet;
-    void (*fn)(const gc_rank *g, symmComm_t comm);
-} job;
-
-static void meet(void *arg) {
-    pthread_barrier_wait(&((job *)arg)->meet);
-}
-
-static void begin(int slow) {
-    char text[8];
-    snprintf(text, sizeof text, "%d", GPUS);
-    setenv("GPU_FAKE", text, 1);
-    setenv("SYMM_SCRATCH", "1M", 1);
-    setenv("SYMM_SETUP_TIMEOUT", "20000", 1);
-    (void)gk_begin();
-    symm_test_across_chunk = CHUNK; /* most calls take several steps */
-    nn_install(slow);
-}
-
-static job new_job(const char *hosts) {
-    job b = {.j = ak_new_on(hosts, GPUS)};
-    pthread_barrier_init(&b.meet, NULL, (unsigned)b.j.n);
-    return b;
-}
-
-static void end_job(job *b) {
-    nt_hub_free(b->j.hub);
-    pthread_barrier_destroy(&b->meet);
-    nn_end();
-    gc_settle();
-}
-
-static gc_rank rank_of(job *b, int rank) {
-    return (gc_rank){
-        .rank = rank, .n = b->j.n, .devices = GPUS, .seed = b->j.seed, .meet = meet, .arg = b};
-}
-
-static symmComm_t open_rank(job *b, int rank) {
-    T_OK(symmSetDevice(rank % GPUS));
-    return ak_open(&b->j, rank, symmSuccess, symmSuccess);
-}
-
-static void with_comm(int rank, int n, void *arg) {
-    job *b = arg;
-    const gc_rank g = rank_of(b, rank);
-    symmComm_t comm = open_rank(b, rank);
-    (void)n;
-    b->fn(&g, comm);
-    gc_meet(&g);
-    T_OK(symmCommDestroy(comm));
-}
-
-static const char *const layouts[] = {"ab", "aabb", "abcabc", "abbbac", "aaaabbbb"};
-enum { LAYOUTS = sizeof layouts / sizeof *layouts };
-
-static void each_layout(void (*fn)(const gc_rank *g, symmComm_t comm)) {
-    for (int i = 0; i < LAYOUTS; i++) {
-        begin(i % 2 * 3);
-        job b = new_job(layouts[i]);
-        b.fn = fn;
-        T_THREADS(b.j.n, with_comm, &b);
-        end_job(&b);
-    }
-}
+#include "across_gpu_kit.h"
 
 /* ---- what works ------------------------------------------------------------------------------ */
 
 static void matrix_rank(int rank, int n, void *arg) {
-    job *b = arg;
-    const gc_rank g = rank_of(b, rank);
+    ag_job *b = arg;
+    const gc_rank g = ag_rank_of(b, rank);
     (void)n;
-    ga_matrix(&g, open_rank(b, rank), ck_full() ? 480 : CK_SLOW ? 12 : 36);
+    ga_matrix(&g, ag_open_rank(b, rank), ck_full() ? 480 : CK_SLOW ? 12 : 36);
 }
 static void matrix(void) {
     const uint64_t seed = ck_seed();
     printf("# T_SEED=%llu\n", (unsigned long long)seed);
-    for (int i = 0; i < LAYOUTS; i++) {
-        begin(i % 2 * 3);
-        job b = new_job(layouts[i]);
+    for (int i = 0; i < AG_LAYOUTS; i++) {
+        ag_begin(i % 2 * 3);
+        ag_job b = ag_new_job(ag_layouts[i]);
         b.j.seed = ck_hash(seed, (uint64_t)i, 17);
         T_THREADS(b.j.n, matrix_rank, &b);
         T_CHECK(nn.messages > 0 && b.j.hub->messages == 0); /* NCCL carries all of it */
-        end_job(&b);
+        ag_end_job(&b);
     }
 }
 
@@ -104,25 +30,25 @@ static void large_rank(const gc_rank *g, symmComm_t comm) {
     ga_large(g, comm, 100003);
 }
 static void several_steps_in_place(void) {
-    each_layout(large_rank);
+    ag_each_layout(large_rank);
 }
 static void streams_rank(const gc_rank *g, symmComm_t comm) {
     ga_streams(g, comm, 3);
 }
 static void two_streams_eager_and_captured(void) {
-    each_layout(streams_rank);
+    ag_each_layout(streams_rank);
 }
 static void messages_rank(const gc_rank *g, symmComm_t comm) {
     ga_messages(g, comm, 200 << 10);
 }
 static void sends_receives_groups(void) {
-    each_layout(messages_rank);
+    ag_each_layout(messages_rank);
 }
 static void split(void) {
-    each_layout(ga_split);
+    ag_each_layout(ga_split);
 }
 static void windows(void) {
-    each_layout(ga_window);
+    ag_each_layout(ga_window);
 }
 
 /* Captures on two streams in turn: each keeps its own order. A small sum ends in a join, of which
@@ -163,7 +89,7 @@ static void captures_rank(const gc_rank *g, symmComm_t comm) {
     }
 }
 static void two_captures_in_turn(void) {
-    each_layout(captures_rank);
+    ag_each_layout(captures_rank);
 }
 
 /* A captured gather copies what it sends and gets through memory of its own, unless no rank's NCCL
@@ -191,15 +117,16 @@ static void captured_rank(const gc_rank *g, symmComm_t comm) {
 static void captured_messages_are_of_one_kind_of_memory(void) {
     static const char *const said[] = {"1", "0", NULL};
     for (int i = 0; i < 3; i++) {
-        begin(0);
         if (said[i]) setenv("NCCL_GRAPH_REGISTER", said[i], 1);
         if (!said[i]) unsetenv("NCCL_GRAPH_REGISTER");
+        ag_begin(0);
+        setenv("NCCL_GRAPH_REGISTER", i == 1 ? "1" : "0", 1); /* read when NCCL is found */
         nn.direct = i == 1;
-        job b = new_job("ab");
+        ag_job b = ag_new_job("ab");
         copies = 0;
         b.fn = captured_rank;
-        T_THREADS(b.j.n, with_comm, &b);
-        end_job(&b);
+        T_THREADS(b.j.n, ag_with_comm, &b);
+        ag_end_job(&b);
         /* of each rank: 200,000 bytes out and in, by slots of 24 KB */
         T_EQ(copies, i == 1 ? 0 : 2 * 2 * 9);
         nn.direct = 0;
@@ -240,19 +167,19 @@ static const wrong wrongs[] = {
 enum { WRONGS = sizeof wrongs / sizeof *wrongs };
 
 static void creation_rank(int rank, int n, void *arg) {
-    job *b = arg;
+    ag_job *b = arg;
     const wrong *w = &wrongs[b->j.mode];
     const int odd = rank == n - 1;
-    T_OK(symmSetDevice(rank % GPUS));
-    meet(b);
+    T_OK(symmSetDevice(rank % AG_GPUS));
+    ag_meet(b);
     if (odd && w->point) T_EQ(symm_fail_arm(w->point), 0); /* whichever rank is there first */
     if (odd && w->call) nn_fail(w->call, w->nth);
-    if (odd && w->cuda) fake_cuda_fail_at(rank % GPUS, w->cuda, w->nth, 2);
+    if (odd && w->cuda) fake_cuda_fail_at(rank % AG_GPUS, w->cuda, w->nth, 2);
     nn_version = odd && w->version ? w->version : NN_VERSION;
-    meet(b);
+    ag_meet(b);
     T_EQ(ak_open(&b->j, rank, symmSuccess, w->want) == NULL, 1);
     T_MSG(symmGetLastError(NULL), w->told);
-    meet(b);
+    ag_meet(b);
     if (odd && w->point) T_EQ(symm_fail_arm(""), 0);
     fake_cuda_fail_at(-1, "cuMemAlloc", 0, 0);
 }
@@ -261,95 +188,35 @@ static void one_rank_fails_at_creation(void) {
     T_EXPECT_WARNINGS();
     for (int i = 0; i < WRONGS; i++)
         for (int layout = 0; layout < 2; layout++) {
-            begin(0);
-            job b = new_job(layouts[layout]);
+            ag_begin(0);
+            ag_job b = ag_new_job(ag_layouts[layout]);
             b.j.mode = i;
             T_THREADS(b.j.n, creation_rank, &b);
-            end_job(&b);
+            ag_end_job(&b);
         }
 }
 
 /* A rank that never comes: NCCL itself would wait for ever. */
 static void absent_rank(int rank, int n, void *arg) {
-    job *b = arg;
+    ag_job *b = arg;
     symmComm_t comm;
-    T_OK(symmSetDevice(rank % GPUS));
+    T_OK(symmSetDevice(rank % AG_GPUS));
     if (rank == n - 1) nn.slow = 1 << 30;
-    meet(b);
+    ag_meet(b);
     comm = ak_open(&b->j, rank, symmSuccess, symmTimeout);
     T_CHECK(!comm);
     T_MSG(symmGetLastError(NULL), "has not ended within 300 ms");
 }
 static void creation_has_a_deadline(void) {
     T_EXPECT_WARNINGS();
-    begin(0);
+    ag_begin(0);
     setenv("SYMM_SETUP_TIMEOUT", "300", 1);
-    job b = new_job("aab");
+    ag_job b = ag_new_job("aab");
     T_THREADS(b.j.n, absent_rank, &b);
-    end_job(&b);
+    ag_end_job(&b);
 }
 
 /* ---- in a call ------------------------------------------------------------------------------- */
-
-/* mode 0 to 3: NCCL refuses a call of the last rank; 4: it finds an error later; 5: that rank
- * revokes; 6: it aborts. What the others have given to their streams ends, and they hear why. */
-static const char *const refused[] = {"ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"};
-
-static symmResult_t until_over(symmComm_t comm) {
-    symmResult_t async = symmSuccess;
-    const uint64_t since = symm_now_ns();
-    while (!async && gk_ms_since(since) < 10000) {
-        T_OK(symmCommGetAsyncError(comm, &async));
-        usleep(500);
-    }
-    return async;
-}
-
-static void over_rank(int rank, int n, void *arg) {
-    job *b = arg;
-    const gc_rank g = rank_of(b, rank);
-    const int odd = rank == n - 1, mode = b->j.mode;
-    symmComm_t comm = open_rank(b, rank);
-    gk_bench m = gk_bench_new();
-    gc_meet(&g);
-    gk_works(comm, rank, n, &m);
-    gc_meet(&g);
-    symmResult_t r = symmSuccess;
-    if (odd && mode < 4) nn_fail(refused[mode], 1);
-    if (odd && mode == 4) {
-        for (nccl_comm c = nn.comms; c; c = c->next)
-            if (c->rank == rank) c->async = NN_ERROR;
-    } else if (odd && mode == 5) {
-        T_OK(symmCommRevoke(comm, 0));
-    } else if (odd && mode == 6) {
-        T_OK(symmCommAbort(comm));
-    } else {
-        r = symmAllReduce(m.device, m.device, 50000, symmInt32, symmSum, comm, gk_stream(m.stream));
-    }
-    if (odd && mode < 4) T_EQ(r, symmSystemError);
-    if (odd && mode < 4) T_MSG(symmGetLastError(NULL), refused[mode]);
-    if (!odd || mode != 6) T_EQ(until_over(comm), mode < 5 ? symmSystemError : symmAborted);
-    (void)gk_wait_code(NULL, m.stream);
-    if (!odd || mode != 6)
-        T_CHECK(symmAllReduce(m.device, m.device, 1, symmInt32, symmSum, comm,
-                              gk_stream(m.stream)) != symmSuccess);
-    gc_meet(&g);
-    if (!odd || mode != 6) T_OK(symmCommDestroy(comm));
-    gc_meet(&g);
-    gk_bench_free(&m);
-}
-
-static void what_ends_one_ends_all(void) {
-    T_EXPECT_WARNINGS();
-    for (int mode = 0; mode < 7; mode++)
-        for (int layout = 0; layout < 2; layout++) {
-            begin(0);
-            job b = new_job(layouts[layout]);
-            b.j.mode = mode;
-            T_THREADS(b.j.n, over_rank, &b);
-            end_job(&b);
-        }
-}
 
 /* What is refused leaves the communicator as it was. */
 static void refused_rank(const gc_rank *g, symmComm_t comm) {
@@ -369,7 +236,7 @@ static void refused_rank(const gc_rank *g, symmComm_t comm) {
 }
 static void wrong_buffers(void) {
     T_EXPECT_WARNINGS();
-    each_layout(refused_rank);
+    ag_each_layout(refused_rank);
 }
 
 /* Refused on all ranks, which is the end for all: nobody knows of the others' streams. */
@@ -389,38 +256,11 @@ static void mixed_rank(const gc_rank *g, symmComm_t comm) {
 }
 static void messages_of_a_group_on_two_streams(void) {
     T_EXPECT_WARNINGS();
-    begin(0);
-    job b = new_job("ab");
+    ag_begin(0);
+    ag_job b = ag_new_job("ab");
     b.fn = mixed_rank;
-    T_THREADS(b.j.n, with_comm, &b);
-    end_job(&b);
-}
-
-/* What was given to a stream before has its stage until it has ended. A small sum ends in a join,
- * of which the inner communicator knows nothing. */
-static void late_rank(int rank, int n, void *arg) {
-    job *b = arg;
-    const gc_rank g = rank_of(b, rank);
-    symmComm_t comm = open_rank(b, rank);
-    ga_memory m = ga_memory_new(1000);
-    gc_meet(&g);
-    for (size_t i = 0; i < m.count; i++) m.host[i] = rank + (int)i;
-    gk_put(m.stream, m.device, m.host, m.count * sizeof *m.host);
-    if (rank == 0) gk_delay(m.stream, 50000);
-    T_OK(symmAllReduce(m.device, m.device, m.count, symmInt32, symmSum, comm, gk_stream(m.stream)));
-    T_OK(symmCommDestroy(comm));
-    gk_get(NULL, m.stream, m.host, m.device, m.count * sizeof *m.host);
-    for (size_t i = 0; i < m.count; i++) T_EQ(m.host[i], n * (n - 1) / 2 + n * (int)i);
-    gc_meet(&g);
-    ga_memory_free(&m);
-}
-static void destruction_waits_for_calls(void) {
-    for (int i = 0; i < LAYOUTS; i++) {
-        begin(0);
-        job b = new_job(layouts[i]);
-        T_THREADS(b.j.n, late_rank, &b);
-        end_job(&b);
-    }
+    T_THREADS(b.j.n, ag_with_comm, &b);
+    ag_end_job(&b);
 }
 
 static void ordered_rank(const gc_rank *g, symmComm_t comm) {
@@ -434,12 +274,11 @@ static void ordered_rank(const gc_rank *g, symmComm_t comm) {
 static void sums_in_rank_order_are_refused(void) {
     T_EXPECT_WARNINGS();
     setenv("SYMM_DETERMINISTIC", "1", 1);
-    each_layout(ordered_rank);
+    ag_each_layout(ordered_rank);
 }
 
 T_MAIN(T_TIMEOUT(matrix, 120), T(several_steps_in_place), T(two_streams_eager_and_captured),
        T(sends_receives_groups), T(split), T(windows), T(two_captures_in_turn),
        T(captured_messages_are_of_one_kind_of_memory), T(one_rank_fails_at_creation),
-       T(creation_has_a_deadline), T(what_ends_one_ends_all), T(wrong_buffers),
-       T(messages_of_a_group_on_two_streams), T(destruction_waits_for_calls),
+       T(creation_has_a_deadline), T(wrong_buffers), T(messages_of_a_group_on_two_streams),
        T(sums_in_rank_order_are_refused))

@@ -166,15 +166,26 @@ static void break_inner(const symm_across *s, symmResult_t r) {
     symm_comm_unvisit(c);
 }
 
+void symm_across_say(symm_across *s) {
+    char text[SYMM_ERR_TEXT];
+    if (!s->unsaid.code) return;
+    snprintf(text, sizeof text, "%s", symm_status_text());
+    if (!s->net->ops->enter(s->net)) {
+        s->net->ops->tell(s->net, &s->unsaid);
+        s->unsaid.code = 0;
+    }
+    symm_status_adopt(text);
+}
+
 symmResult_t symm_across_fail(symm_across *s, symmResult_t r) {
     char text[SYMM_ERR_TEXT];
     SYMM_ASSERT(r != symmSuccess && s->net);
     snprintf(text, sizeof text, "%s", symm_status_text());
     if (store_reason(s, r, text)) {
-        symm_net_word word = {.code = (int32_t)r, .domain = s->map.domain};
-        snprintf(word.text, sizeof word.text, "%s", text);
+        s->unsaid = (symm_net_word){.code = (int32_t)r, .domain = s->map.domain};
+        snprintf(s->unsaid.text, sizeof s->unsaid.text, "%s", text);
         s->net->ops->cancel(s->net);
-        s->net->ops->tell(s->net, &word);
+        symm_across_say(s);
         symm_status_adopt(text);
         break_inner(s, r); /* first: a kernel inside may be what NCCL's stand behind */
         if (s->gpu) symm_across_gpu_abort(s);

@@ -34,6 +34,7 @@ typedef struct symm_across {
     _Atomic int code;
     char text[SYMM_ERR_TEXT];
     /* Of the thread inside. */
+    symm_net_word unsaid; /* that the others are still to be told; code 0: nothing */
     symm_progress users; /* what symmSetProgress had set for it */
     uint32_t turns;      /* calls so far */
     uint32_t calls;      /* collectives of them, equal on all ranks */
@@ -90,6 +91,9 @@ symmResult_t symm_across_look_inside(const symm_across *s);
 /* It is over, for the reason in the thread's last error: for this domain and for the others.
  * Returns r. The thread inside. */
 symmResult_t symm_across_fail(symm_across *s, symmResult_t r);
+/* Tells the others of a failure that was met by a thread which may not use the mover, if this one
+ * may. The thread inside. */
+void symm_across_say(symm_across *s);
 /* Memory for so many bytes, good until the next call of this. On GPUs all calls have the same, and
  * none needs more than there is. */
 symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out);

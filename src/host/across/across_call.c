@@ -47,7 +47,7 @@ static const shape *shape_of(const symm_coll_row *row) {
 /* ---- check ----------------------------------------------------------------------------------- */
 
 symmResult_t symm_across_check_stream(const symm_across *s, const char *call, symmStream_t stream) {
-    if (s->gpu) return symm_across_gpu_check(s, stream);
+    if (s->gpu) return symm_across_gpu_check(s, call, stream);
     if (!stream) return symmSuccess;
     return SYMM_ERR(symmNotSupported,
                     "%s: on a communicator over several domains (%s) stream must be NULL", call,
@@ -147,6 +147,7 @@ static void push(void *arg) {
 
 symmResult_t symm_across_begin(symm_across *s) {
     SYMM_TRY(symm_across_enter(s));
+    symm_across_say(s);
     symmResult_t r = symm_across_known(s);
     if (!r && !s->gpu) r = s->net->ops->enter(s->net);
     if (r) symm_across_leave(s);

@@ -1,5 +1,5 @@
-/* across_gpu.c - see across_gpu.h. No lock of its own. */
-#include "across_gpu.h"
+/* across_gpu.c - see across_gpu.h: making it, and its calls. No lock of its own. */
+#include "across_gpu_record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,44 +9,6 @@
 #include "base/fail.h"
 #include "base/wait.h"
 #include "host/comm/comm.h"
-#include "host/gpu/gpu.h"
-#include "host/gpu/point.h"
-
-typedef struct { /* a message that has begun */
-    int rank, sends;
-    const char *at;
-    size_t bytes;
-    size_t moved, now; /* through the bounce: all before this round, and in it */
-} message;
-
-/* Calls are in one order, because they share the stage and NCCL's communicator: those outside of
- * captures, and those of each capture. Graphs are ordered by who launches them. */
-typedef struct {
-    symm_mark end; /* behind the last call */
-    symmStream_t stream;
-    uint64_t capture, no; /* that the call was in, 0: none; a later call has a greater number */
-    int any;
-} last_call;
-
-enum { NAP_US = 50 };
-
-struct symm_across_gpu {
-    const symm_nccl *nccl;
-    nccl_comm comm; /* NULL: not made yet, or given up */
-    cu_context context;
-    char *stage, *bounce;              /* one allocation */
-    size_t room, slot;                 /* bytes of the stage, of a slot of the bounce */
-    int direct;                        /* captured messages go straight, too */
-    last_call last[1 + SYMM_CAPTURES]; /* outside of captures; of each capture */
-    uint64_t calls;
-    message *pending; /* [cap] of the call */
-    int n, cap;
-    /* Of the call that is running. */
-    symm_comm *c;
-    symmStream_t stream;
-    symm_gpu_capture in;
-    unsigned char busy[]; /* [2 * nranks] slots of the bounce, by sends and rank */
-};
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
@@ -102,9 +64,8 @@ symmResult_t symm_across_gpu_version(const symm_across *s, int *version) {
     return symm_nccl_error(n, n->ncclGetVersion(version), "ncclGetVersion");
 }
 
-int symm_across_gpu_registers(void) {
-    const char *said = getenv("NCCL_GRAPH_REGISTER");
-    return !said || !*said || strtol(said, NULL, 0) != 0;
+int symm_across_gpu_registers(const symm_across *s) {
+    return s->gpu->nccl->registers;
 }
 
 void symm_across_gpu_set_direct(symm_across *s) {
@@ -128,7 +89,7 @@ static symmResult_t await(symm_across *s, nccl_result code, const char *call, ui
                             "communicator %s: %s has not ended within %lld ms (SYMM_SETUP_TIMEOUT)",
                             s->outer.name, call, (long long)s->setup_ms);
         SYMM_TRY(symm_across_look(s));
-        usleep(NAP_US);
+        usleep(SYMM_ACROSS_GPU_NAP_US);
         const nccl_result asked = g->nccl->ncclCommGetAsyncError(g->comm, &code);
         if (asked) code = asked;
     }
@@ -144,13 +105,14 @@ static symmResult_t await_stream(symm_across *s, cu_stream stream, uint64_t unti
                             "%lld ms (SYMM_SETUP_TIMEOUT)",
                             s->outer.name, (long long)s->setup_ms);
         SYMM_TRY(symm_across_look(s));
-        usleep(NAP_US);
+        usleep(SYMM_ACROSS_GPU_NAP_US);
     }
     return symm_cuda_error(cu, "the first messages of NCCL");
 }
 
+/* For NCCL to connect ranks: what is left of creation, or as long again in a call. */
 static uint64_t setup_deadline(const symm_across *s) {
-    return symm_now_ns() + (uint64_t)s->setup_ms * 1000000u;
+    return s->gpu->until ? s->gpu->until : symm_now_ns() + (uint64_t)s->setup_ms * 1000000u;
 }
 
 /* The messages of a small all_reduce. NCCL connects ranks at their first ones: so what is wrong
@@ -167,19 +129,19 @@ static symmResult_t greet(symm_across *s) {
     return symm_across_gpu_finish(s);
 }
 
-static symmResult_t connect(symm_across *s, const nccl_id *id, uint64_t until) {
+static symmResult_t connect(symm_across *s, const nccl_id *id) {
     symm_across_gpu *g = s->gpu;
     cu_stream stream = NULL;
     nccl_config config = NCCL_CONFIG;
     const char *call = "ncclCommInitRankConfig";
     const nccl_result code =
         g->nccl->ncclCommInitRankConfig(&g->comm, s->map.nranks, *id, s->map.rank, &config);
-    SYMM_TRY(await(s, code, call, until));
+    SYMM_TRY(await(s, code, call, g->until));
     cu_result cu = symm_cu.cuStreamCreate(&stream, SYMM_CUDA_STREAM_NON_BLOCKING);
     if (cu) return symm_cuda_error(cu, "a stream");
     g->stream = (symmStream_t)(void *)stream;
     symmResult_t r = greet(s);
-    if (!r) r = await_stream(s, stream, until);
+    if (!r) r = await_stream(s, stream, g->until);
     if (r) r = symm_across_fail(s, r); /* before the stream ends: a kernel in it may wait */
     symm_cu.cuStreamDestroy(stream);
     return r;
@@ -189,62 +151,24 @@ symmResult_t symm_across_gpu_connect(symm_across *s, const nccl_id *id, uint64_t
     symm_cuda_scope scope;
     SYMM_ASSERT(!s->gpu->comm);
     SYMM_TRY(symm_cuda_push_context(s->gpu->context, &scope));
-    const symmResult_t r = connect(s, id, deadline_ns);
+    s->gpu->until = deadline_ns;
+    const symmResult_t r = connect(s, id);
+    s->gpu->until = 0;
     symm_cuda_pop(&scope);
     return r ? symm_across_fail(s, r) : symmSuccess;
 }
 
-/* ---- ending ---------------------------------------------------------------------------------- */
-
-void symm_across_gpu_abort(symm_across *s) {
-    symm_across_gpu *g = s->gpu;
-    symm_cuda_scope scope;
-    const nccl_comm comm = g->comm;
-    g->comm = NULL;
-    g->n = 0;
-    if (!comm || symm_cuda_push_context(g->context, &scope)) return;
-    (void)g->nccl->ncclCommAbort(comm);
-    symm_cuda_pop(&scope);
-}
-
-void symm_across_gpu_drain(symm_across *s) {
-    symm_across_gpu *g = s->gpu;
-    symm_cuda_scope scope;
-    if (symm_cuda_push_context(g->context, &scope)) return;
-    int captured = 0;
-    for (int i = 1; i < 1 + SYMM_CAPTURES; i++) captured |= g->last[i].any;
-    if (captured)
-        (void)symm_cu.cuCtxSynchronize(); /* nobody knows where graphs run */
-    else if (g->last[0].any)
-        (void)symm_cu.cuEventSynchronize(g->last[0].end.event);
-    symm_cuda_pop(&scope);
-}
-
-static void free_event(symm_mark *m) {
-    if (m->event) symm_cu.cuEventDestroy(m->event);
-    m->event = NULL;
-}
-
-void symm_across_gpu_close(symm_across *s) {
-    symm_across_gpu *g = s->gpu;
-    symm_cuda_scope scope;
-    s->gpu = NULL;
-    if (g->context && !symm_cuda_push_context(g->context, &scope)) {
-        if (g->comm) (void)g->nccl->ncclCommDestroy(g->comm);
-        if (g->stage) symm_cu.cuMemFree((uintptr_t)g->stage);
-        for (int i = 0; i < 1 + SYMM_CAPTURES; i++) free_event(&g->last[i].end);
-        symm_cuda_pop(&scope);
-    }
-    free(g->pending);
-    free(g);
-}
-
 /* ---- before a call --------------------------------------------------------------------------- */
 
-symmResult_t symm_across_gpu_check(const symm_across *s, symmStream_t stream) {
+symmResult_t symm_across_gpu_check(const symm_across *s, const char *call, symmStream_t stream) {
     symm_comm *c;
     symm_cuda_scope scope;
     symm_gpu_capture in;
+    if (symm_gpu_is_per_thread(stream))
+        return SYMM_ERR(symmNotSupported,
+                        "%s: over several domains stream must not be the per-thread stream: NCCL "
+                        "launches from a thread of its own",
+                        call);
     SYMM_TRY(symm_comm_visit(s->outer.inner, &c));
     symmResult_t r = symm_gpu_enter(c, &scope);
     if (!r) {
@@ -284,11 +208,11 @@ symmResult_t symm_across_gpu_look(const symm_across *s) {
 
 /* What the call that runs comes behind; for the first of a capture a free one, or that of the
  * capture that was silent longest. */
-static last_call *last_of(symm_across_gpu *g) {
-    last_call *oldest = &g->last[1];
+static symm_across_last *last_of(symm_across_gpu *g) {
+    symm_across_last *oldest = &g->last[1];
     if (!g->in.graph) return &g->last[0];
     for (int i = 1; i < 1 + SYMM_CAPTURES; i++) {
-        last_call *l = &g->last[i];
+        symm_across_last *l = &g->last[i];
         if (l->any && l->capture == g->in.id) return l;
         if (l->no < oldest->no) oldest = l;
     }
@@ -296,14 +220,14 @@ static last_call *last_of(symm_across_gpu *g) {
 }
 
 static symmResult_t follow(symm_across_gpu *g) {
-    const last_call *l = last_of(g);
+    const symm_across_last *l = last_of(g);
     if (!l->any || l->capture != g->in.id) return symmSuccess;
-    if (l->stream == g->stream && !symm_gpu_is_per_thread(g->stream)) return symmSuccess;
+    if (l->stream == g->stream) return symmSuccess;
     return symm_gpu_order_error(symm_mark_await(&l->end, g->stream), g->stream);
 }
 
 static symmResult_t mark(symm_across_gpu *g) {
-    last_call *l = last_of(g);
+    symm_across_last *l = last_of(g);
     SYMM_ASSERT(l->end.event && l->no <= g->calls);
     const cu_result cu = symm_mark_record(&l->end, g->stream);
     l->stream = g->stream;
@@ -313,15 +237,14 @@ static symmResult_t mark(symm_across_gpu *g) {
     return symm_gpu_order_error(cu, g->stream);
 }
 
-/* Not the end of the communicator: an error of a call that was captured, because nothing has run,
- * or one of the program's before anything was given to the stream. */
-static symmResult_t run(symm_across *s, symmResult_t (*fn)(void *arg), void *arg, int *fatal) {
+/* *begun: the call may have given something to the stream. */
+static symmResult_t run(symm_across *s, symmResult_t (*fn)(void *arg), void *arg, int *begun) {
     symm_across_gpu *g = s->gpu;
-    *fatal = 0;
+    *begun = 0;
     SYMM_ASSERT(g->comm && g->stage);
     SYMM_TRY(symm_gpu_look(g->c, g->stream, &g->in));
     SYMM_TRY(follow(g));
-    *fatal = !g->in.graph;
+    *begun = 1;
     g->n = 0;
     SYMM_TRY(fn(arg));
     SYMM_ASSERT(g->n == 0);
@@ -332,18 +255,22 @@ symmResult_t symm_across_gpu_run(symm_across *s, symmStream_t stream, symmResult
                                  void *arg) {
     symm_across_gpu *g = s->gpu;
     symm_cuda_scope scope;
-    int fatal = 0;
+    int begun = 0;
     SYMM_ASSERT(!g->c && g->n == 0);
     SYMM_TRY(symm_comm_visit(s->outer.inner, &g->c));
     g->stream = stream;
+    g->given = 0;
     symmResult_t r = symm_gpu_enter(g->c, &scope);
     if (!r) {
-        r = run(s, fn, arg, &fatal);
+        r = run(s, fn, arg, &begun);
         g->n = 0; /* of a call that failed half-way in a capture */
         symm_gpu_leave(&scope);
     }
     symm_comm_unvisit(g->c);
     g->c = NULL;
+    /* Nothing of a captured call has run. But NCCL's communicator is not the others' any more if
+     * its group has failed, and what others have said is said once. */
+    const int fatal = begun && (!g->in.graph || g->given);
     return r && fatal ? symm_across_fail(s, r) : r;
 }
 
@@ -356,17 +283,19 @@ symmResult_t symm_across_gpu_message(symm_across *s, int rank, int sends, const 
     if (!bytes) return symmSuccess; /* both sides know */
     if (g->n == g->cap) {
         const int cap = g->cap ? 2 * g->cap : 64;
-        message *more =
+        symm_across_pending *more =
             SYMM_FAIL_ALLOC(across_gpu_pending, realloc(g->pending, (size_t)cap * sizeof *more));
         if (!more) return SYMM_ERR(symmOutOfMemory, "no memory for %d messages of a call", cap);
         g->pending = more;
         g->cap = cap;
     }
-    g->pending[g->n++] = (message){.rank = rank, .sends = sends, .at = at, .bytes = bytes};
+    g->pending[g->n++] =
+        (symm_across_pending){.rank = rank, .sends = sends, .at = at, .bytes = bytes};
     return symmSuccess;
 }
 
-static symmResult_t give(const symm_across_gpu *g, const message *m, const char *at, size_t n) {
+static symmResult_t give(const symm_across_gpu *g, const symm_across_pending *m, const char *at,
+                         size_t n) {
     const symm_nccl *nccl = g->nccl;
     void *stream = (void *)g->stream;
     if (m->sends)
@@ -377,7 +306,7 @@ static symmResult_t give(const symm_across_gpu *g, const message *m, const char 
         "ncclRecv");
 }
 
-static char *slot_of(const symm_across *s, const message *m) {
+static char *slot_of(const symm_across *s, const symm_across_pending *m) {
     const int slot = (m->sends ? s->map.nranks : 0) + m->rank;
     SYMM_ASSERT(slot >= 0 && slot < 2 * s->map.nranks);
     return s->gpu->bounce + (size_t)slot * s->gpu->slot;
@@ -386,7 +315,7 @@ static char *slot_of(const symm_across *s, const message *m) {
 /* bounces: what this round moves of each message, through its slot; else all of it. */
 static symmResult_t give_all(const symm_across *s, int bounces) {
     const symm_across_gpu *g = s->gpu;
-    for (const message *m = g->pending; m < g->pending + g->n; m++)
+    for (const symm_across_pending *m = g->pending; m < g->pending + g->n; m++)
         if (!bounces)
             SYMM_TRY(give(g, m, m->at, m->bytes));
         else if (m->now)
@@ -397,6 +326,7 @@ static symmResult_t give_all(const symm_across *s, int bounces) {
 /* NCCL's group ends even if a message could not begin. */
 static symmResult_t group(symm_across *s, int bounces) {
     const symm_nccl *n = s->gpu->nccl;
+    s->gpu->given = 1;
     SYMM_TRY(symm_nccl_error(n, n->ncclGroupStart(), "ncclGroupStart"));
     const symmResult_t r = give_all(s, bounces);
     const nccl_result ended = n->ncclGroupEnd();
@@ -409,7 +339,7 @@ static int draw_round(symm_across *s) {
     symm_across_gpu *g = s->gpu;
     int some = 0;
     memset(g->busy, 0, 2 * (size_t)s->map.nranks);
-    for (message *m = g->pending; m < g->pending + g->n; m++) {
+    for (symm_across_pending *m = g->pending; m < g->pending + g->n; m++) {
         const size_t left = m->bytes - m->moved;
         unsigned char *busy = &g->busy[(m->sends ? s->map.nranks : 0) + m->rank];
         m->now = *busy || !left ? 0 : left < g->slot ? left : g->slot;
@@ -420,7 +350,7 @@ static int draw_round(symm_across *s) {
 }
 
 static symmResult_t copy_round(symm_across *s, int sends) {
-    for (message *m = s->gpu->pending; m < s->gpu->pending + s->gpu->n; m++) {
+    for (symm_across_pending *m = s->gpu->pending; m < s->gpu->pending + s->gpu->n; m++) {
         char *user = (char *)(uintptr_t)m->at + m->moved;
         if (m->sends != sends || !m->now) continue;
         SYMM_TRY(sends ? symm_across_gpu_copy(s, slot_of(s, m), user, m->now)
@@ -436,7 +366,8 @@ static symmResult_t finish_captured(symm_across *s) {
         SYMM_TRY(copy_round(s, 1));
         SYMM_TRY(group(s, 1));
         SYMM_TRY(copy_round(s, 0));
-        for (message *m = s->gpu->pending; m < s->gpu->pending + s->gpu->n; m++) m->moved += m->now;
+        for (symm_across_pending *m = s->gpu->pending; m < s->gpu->pending + s->gpu->n; m++)
+            m->moved += m->now;
     }
     return symmSuccess;
 }

@@ -23,20 +23,22 @@ symmResult_t symm_across_gpu_version(const symm_across *s, int *version);
 symmResult_t symm_across_gpu_id(const symm_across *s, nccl_id *id);
 /* Whether NCCL registers memory of captured messages (NCCL_GRAPH_REGISTER). If it does on no rank,
  * these go straight between the callers' buffers: set_direct. */
-int symm_across_gpu_registers(void);
+int symm_across_gpu_registers(const symm_across *s);
 void symm_across_gpu_set_direct(symm_across *s);
 /* Makes the communicator of NCCL, and sends the first messages. An error is told to the others, and
  * what they wait for here ends. [collective] */
 symmResult_t symm_across_gpu_connect(symm_across *s, const nccl_id *id, uint64_t deadline_ns);
-/* The communicator is over: kernels that wait in NCCL end. */
+/* The communicator is over: kernels that wait in NCCL end, soon if not at once. */
 void symm_across_gpu_abort(symm_across *s);
-/* Waits until all calls that were made have ended, and graphs with such calls. */
-void symm_across_gpu_drain(symm_across *s);
-/* Frees it all. The inner communicator may have ended. */
+/* Waits until all calls that were made have ended, and graphs with such calls. What others say
+ * meanwhile ends them, and is returned. */
+symmResult_t symm_across_gpu_drain(symm_across *s);
+/* Frees it all. The inner communicator may have ended, graphs with calls may live: they must not be
+ * launched any more. */
 void symm_across_gpu_close(symm_across *s);
 
-/* Whether the communicator's GPU can have calls on that stream. */
-symmResult_t symm_across_gpu_check(const symm_across *s, symmStream_t stream);
+/* Whether the communicator's GPU can have calls on that stream. call: as errors name it. */
+symmResult_t symm_across_gpu_check(const symm_across *s, const char *call, symmStream_t stream);
 /* Whether it reaches what the program passed; NULL: there is nothing. */
 symmResult_t symm_across_gpu_reaches(const symm_across *s, const void *src, const void *dst);
 /* What NCCL says of messages that were given to streams. */

@@ -155,15 +155,22 @@ typedef struct { /* of all ranks */
  * this rank says besides. */
 static symmResult_t agree(struct symm_boot *boot, const symm_wait *w, symmResult_t status,
                           outcome mine, common *out) {
+    char why[SYMM_ERR_TEXT];
     mine.code = (int32_t)status;
-    if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
+    snprintf(why, sizeof why, "%s", symm_status_text());
+    if (status) snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, why);
     outcome *all = malloc((size_t)boot->nranks * sizeof *all);
     if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to hear from %d ranks", boot->nranks);
     symmResult_t r = symm_boot_allgather(boot, &mine, all, sizeof mine, w);
-    if (!r) r = judge_outcomes(all, boot->nranks);
-    out->id = all[0].id;
-    out->registers = 0;
-    for (int i = 0; i < boot->nranks; i++) out->registers |= all[i].registers;
+    if (r && status) { /* the exchange has ended because of what this rank knows already */
+        symm_status_adopt(why);
+        r = status;
+    } else if (!r) {
+        r = judge_outcomes(all, boot->nranks);
+        out->id = all[0].id;
+        out->registers = 0;
+        for (int i = 0; i < boot->nranks; i++) out->registers |= all[i].registers;
+    }
     free(all);
     return r;
 }
@@ -190,7 +197,7 @@ static symmResult_t make(symm_domains *map, symmComm_t inner, symm_net *net, out
     SYMM_TRY(symm_across_gpu_prepare(s));
     SYMM_TRY(symm_across_gpu_version(s, &version));
     mine->nccl = version;
-    mine->registers = symm_across_gpu_registers();
+    mine->registers = symm_across_gpu_registers(s);
     s->mover = "nccl";
     return s->map.rank ? symmSuccess : symm_across_gpu_id(s, &mine->id);
 }
@@ -250,6 +257,7 @@ symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmRe
 
 /* Tells the other domains why it is over, if it is and nobody has told them. The thread inside. */
 static void tell(symm_across *s) {
+    symm_across_say(s);
     symmResult_t r = symm_across_known(s);
     if (r || (!s->gpu && s->net->ops->enter(s->net))) return;
     if ((r = symm_across_look(s)) != symmSuccess) symm_across_fail(s, r);
@@ -280,6 +288,7 @@ symmResult_t symm_across_finalize(symmComm_t comm) {
     if (!r) r = symm_across_enter(s);
     if (!r) {
         r = symm_across_known(s);
+        if (!r && s->gpu) r = symm_across_gpu_drain(s); /* inside nobody knows of what crosses */
         if (!r) r = symmCommFinalize(s->outer.inner);
         symm_across_leave(s);
     }
@@ -303,7 +312,7 @@ symmResult_t symm_across_destroy(symmComm_t comm, int aborts) {
     }
     if (s->net) tell(s);
     if (s->gpu)
-        symm_across_gpu_drain(s); /* what NCCL and the joins do: inside nobody knows of it */
+        (void)symm_across_gpu_drain(s); /* inside nobody knows of what NCCL and the joins do */
     r = aborts ? symmCommAbort(inner) : symmCommDestroy(inner);
     const int ended = !symm_handle_open(SYMM_KIND_COMM, inner),
               mine = ended && symm_handle_close(SYMM_KIND_ACROSS, comm);

@@ -39,6 +39,12 @@ static loaded seen;       /* under the lock */
 /* No code of NCCL's, which says so; the drop-in says who it is (nccl-tests-plugin/report.c). */
 enum { WHO_IS_IT = 0x73796d6d };
 
+/* NCCL reads it once, and its default is yes. */
+static int registers(void) {
+    const char *said = getenv("NCCL_GRAPH_REGISTER");
+    return !said || !*said || strtol(said, NULL, 0) != 0;
+}
+
 /* 1: the library is a NCCL with all that is used. Closes what is none. */
 static int take(void *handle, const char *path) {
     symm_nccl n;
@@ -56,6 +62,7 @@ static int take(void *handle, const char *path) {
         return 0;
     }
     calls = n;
+    calls.registers = registers();
     snprintf(found, sizeof found, "%s", path);
     SYMM_INFO("messages between domains of GPUs go by the NCCL in %s", path);
     return 1;
@@ -147,5 +154,6 @@ symmResult_t symm_nccl_error(const symm_nccl *n, nccl_result code, const char *c
 void symm_nccl_inject(const symm_nccl *n) {
     looked = there = n != NULL;
     if (n) calls = *n;
+    calls.registers = registers();
 }
 #endif

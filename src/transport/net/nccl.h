@@ -40,6 +40,7 @@ typedef struct {
 #define MEMBER(name, params) nccl_result(*name) params;
     SYMM_NCCL_CALLS(MEMBER)
 #undef MEMBER
+    int registers; /* the memory of captured messages: NCCL_GRAPH_REGISTER, when it was found */
     const char *(*ncclGetErrorString)(nccl_result code);
     const char *(*ncclGetLastError)(nccl_comm comm);
 } symm_nccl;
