@@ -28,22 +28,23 @@
  * - Calls go to any stream and may be captured. They are given to the stream and wait for nothing
  *   but NCCL's connections, which it makes at the first message between two ranks. Those of one
  *   communicator run in the order of the calls, on whatever streams they are. Graphs with such
- *   calls must be destroyed before it is destroyed, aborted or fails: until then NCCL does not
- *   return. A call is captured on all ranks or on none.
- * - The per-thread stream of CUDA must not be used: NCCL would take it for another thread's.
- * - Calls must have ended on the GPU before symmCommFinalize or symmCommDestroy: neither hears of
- *   other domains, and the first does not wait for what crosses.
+ *   calls may outlive it, and must not be launched any more. A call is captured on all ranks or on
+ *   none.
+ * - The per-thread stream of CUDA is refused: NCCL would take it for another thread's.
+ * - symmCommFinalize and symmCommDestroy wait for the calls before, and for all graphs of the GPU
+ *   if a call was captured. If another domain says meanwhile that the communicator is over, these
+ *   end, and Finalize returns that error.
  * - What has gone wrong in another domain or in NCCL is looked for by symmCommGetAsyncError and by
  *   calls. Nothing else ends a kernel of NCCL's that waits: SYMM_TIMEOUT is no deadline for it. And
  *   NCCL does not tell calls apart: where domains make different ones, it waits, or data goes where
  *   it does not belong. Ranks of one domain are told.
- * - The sends and receives of a group are on one stream. SYMM_DETERMINISTIC=1 refuses reductions.
+ * - The sends and receives of a group are on one stream.
  * - Captured messages pass through memory of the communicator's, unless NCCL_GRAPH_REGISTER=0 is
  *   set for all ranks: NCCL would register callers' memory, and hang where kinds of memory differ.
  * - MPI is used by creation, registration, split and shrink. Calls, symmCommGetAsyncError and what
  *   ends a communicator look for words of others by it, where the thread may be in MPI: the rule
  *   for MPI_THREAD_SERIALIZED below is for these, too. Below that level a failure that another
- *   thread meets is not told to other domains.
+ *   thread meets is told to other domains by the next of these in the thread that initialised MPI.
  *
  * On the host backend MPI carries the messages. It is entered by the thread inside a call alone:
  * - Below MPI_THREAD_SERIALIZED that must be the thread that initialised MPI. With

@@ -385,9 +385,10 @@ typedef struct {
 
 /* Partial results of domains, which become one: the own one at dst, the others' in the order of
  * domains from `others` on, each `step` bytes behind the one before. divides: by this at last, or
+ * 0. Where domain is `domains` none is at dst: contributions of ranks. scalars: their factors, or
  * 0. */
 typedef struct {
-    uint64_t dst, others, step, count; /* count: elements */
+    uint64_t dst, others, scalars, step, count; /* count: elements */
     int32_t domains, domain, op, divides;
 } symm_gpu_join;
 

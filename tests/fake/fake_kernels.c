@@ -440,7 +440,8 @@ static void kernel_join(const cu_launch_config *config, void **args) {
                                           ? j->dst
                                           : j->others + (uint64_t)(d - (d > j->domain)) * j->step);
     void *dst = (void *)(uintptr_t)j->dst;
-    symm_reduce_isa("base")->reduce[t][j->op](dst, from, j->domains, j->count, NULL);
+    symm_reduce_isa("base")->reduce[t][j->op](dst, from, j->domains, j->count,
+                                              (const uint64_t *)(uintptr_t)j->scalars);
     if (j->divides) symm_reduce_isa("base")->divide[t](dst, j->count, j->divides);
 }
 

@@ -115,6 +115,56 @@ static void a_revoked_one_ends_kernels(void) {
     with_comm(revoke_rank);
 }
 
-T_MAIN_MPI(T_TIMEOUT(matrix, 120), T_TIMEOUT(large, 60),
+/* The bits of one domain. */
+static void in_rank_order(void) {
+    gc_rank g = self();
+    const uint64_t seed = g.seed;
+    setenv("SYMM_DETERMINISTIC", "1", 1);
+    for (EACH_SIZE(size)) {
+        symmComm_t comm = open_comm(size);
+        g.seed = ck_hash(seed, (unsigned)size, 41);
+        ck_domains = 0;
+        ga_matrix(&g, comm, gk_number("GPU_CASES", ck_full() ? 300 : 72));
+    }
+    unsetenv("SYMM_DETERMINISTIC");
+}
+
+/* The communicator ends before its graph does. revokes: the others are in its end by then, behind a
+ * launch that the last rank does not join. */
+static void end_with_a_graph(int revokes) {
+    const gc_rank g = self();
+    const int odd = g.rank == g.n - 1;
+    for (EACH_SIZE(size)) {
+        symmComm_t comm = open_comm(size);
+        ga_memory m = ga_memory_new(500000);
+        gc_meet(&g);
+        gk_capture(m.stream, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
+        T_OK(symmAllReduce(m.device, m.device, m.count, symmInt32, symmSum, comm,
+                           gk_stream(m.stream)));
+        gk_graph graph = gk_captured(m.stream);
+        gc_meet(&g);
+        if (!odd || !revokes) CU(cuGraphLaunch(graph.exec, m.stream));
+        gc_meet(&g);
+        if (odd && revokes) {
+            usleep(200000);
+            T_OK(symmCommRevoke(comm, 0));
+        }
+        T_OK(symmCommDestroy(comm));
+        (void)gk_wait_code(NULL, m.stream);
+        gc_meet(&g);
+        gk_drop(&graph);
+        ga_memory_free(&m);
+    }
+}
+static void graphs_outlive_it(void) {
+    end_with_a_graph(0);
+}
+static void a_revoked_one_ends_graphs(void) {
+    T_EXPECT_WARNINGS();
+    end_with_a_graph(1);
+}
+
+T_MAIN_MPI(T_TIMEOUT(matrix, 120), T_TIMEOUT(in_rank_order, 120), T_TIMEOUT(large, 60),
            T_TIMEOUT(two_streams_eager_and_captured, 60), T_TIMEOUT(sends_receives_groups, 60),
-           T_TIMEOUT(split, 60), T_TIMEOUT(windows, 60), T_TIMEOUT(a_revoked_one_ends_kernels, 60))
+           T_TIMEOUT(split, 60), T_TIMEOUT(windows, 60), T_TIMEOUT(a_revoked_one_ends_kernels, 60),
+           T_TIMEOUT(graphs_outlive_it, 60), T_TIMEOUT(a_revoked_one_ends_graphs, 60))

@@ -1,6 +1,6 @@
-/* across_gpu_kit.h - communicators of GPUs over several domains for tests, with ranks as threads, on
- * the fake CUDA driver, with an NCCL and a mover between threads. Each rank's thread opens and uses
- * its own communicator. */
+/* across_gpu_kit.h - communicators of GPUs over several domains for tests, with ranks as threads,
+ * on the fake CUDA driver, with an NCCL and a mover between threads. Each rank's thread opens and
+ * uses its own communicator. */
 #ifndef ACROSS_GPU_KIT_H_
 #define ACROSS_GPU_KIT_H_
 

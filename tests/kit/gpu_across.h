@@ -61,6 +61,13 @@ static inline void ga_large(const gc_rank *g, symmComm_t comm, size_t count) {
     for (size_t i = 0; i < count; i++)
         T_CHECKF(m.host[i] == (int)(i % 4099) * g->n * (g->n + 1) / 2, "element %zu of a sum: %d",
                  i, m.host[i]);
+    for (size_t i = 0; i < count; i++) m.host[i] = (int)(i % 4099) * (g->rank + 1) * g->n;
+    gk_put(m.stream, m.device, m.host, count * sizeof *m.host);
+    T_OK(symmAllReduce(m.device, m.device, count, symmInt32, symmAvg, comm, gk_stream(m.stream)));
+    gk_get(comm, m.stream, m.host, m.device, count * sizeof *m.host);
+    for (size_t i = 0; i < count; i++)
+        T_CHECKF(m.host[i] == (int)(i % 4099) * g->n * (g->n + 1) / 2,
+                 "element %zu of an average: %d", i, m.host[i]);
     for (size_t i = 0; i < m.count; i++)
         m.host[i] = (int)(i % count % 4099) * 64 + g->rank * g->n + (int)(i / count);
     gk_put(m.stream, m.device, m.host, all);

@@ -137,13 +137,12 @@ static void hearing_rank(int rank, int n, void *arg) {
     gc_meet(&g);
     if (graphs) graph = captured_sum(comm, &m, 50000);
     gc_meet(&g);
+    if (!odd && graphs) CU(cuGraphLaunch(graph.exec, m.stream));
+    if (!odd && !graphs) T_OK(sum(comm, &m, 50000));
+    gc_meet(&g);
     if (odd) {
         usleep(50000);
         T_OK(symmCommRevoke(comm, 0));
-    } else if (graphs) {
-        CU(cuGraphLaunch(graph.exec, m.stream));
-    } else {
-        T_OK(sum(comm, &m, 50000));
     }
     if (!odd && finalizes) T_ERR(symmCommFinalize(comm), symmAborted);
     T_OK(symmCommDestroy(comm));

@@ -1,7 +1,7 @@
-/* unit_join_kernels.c - the kernel that makes one of the partial results of domains, on fibers
- * (emu.h): drawn types, reductions, sizes and places in memory, compared with what the host backend
- * makes of the same bits, and nothing beside the result is written. T_SEED: the first case;
- * T_CASES: how many. One thread. */
+/* unit_join_kernels.c - the kernel that makes one of the partial results of domains, or of what
+ * ranks contribute, on fibers (emu.h): drawn types, reductions, sizes and places in memory,
+ * compared with what the host backend makes of the same bits, and nothing beside the result is
+ * written. T_SEED: the first case; T_CASES: how many. One thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,8 @@ typedef struct {
     size_t count, bytes;
     char *memory[2], *dst, *others; /* [own, others]; what they begin with is a guard */
     char *want, *before;
+    int ordered; /* contributions of ranks, none of which is at dst */
+    uint64_t scalars[DOMAINS];
 } sample;
 
 /* Small numbers, so that sums stay what they are, and now and then any bits. */
@@ -42,7 +44,11 @@ static void make(sample *s, uint64_t *seed) {
     *s = (sample){
         .type = t, .op = (int)t_draw(seed, 4), .domains = 2 + (int)t_draw(seed, DOMAINS - 1)};
     s->own = (int)t_draw(seed, (unsigned)s->domains);
-    if (s->op == symmSum && t_draw(seed, 2)) s->divides = 1 + (int)t_draw(seed, 9);
+    s->ordered = t_draw(seed, 3) == 0;
+    if (s->ordered) s->own = s->domains, s->op = (int)t_draw(seed, SYMM_OP_COUNT);
+    for (int i = 0; i < DOMAINS; i++) s->scalars[i] = element(seed, types[t].type);
+    emu_memory(s->scalars, sizeof s->scalars);
+    if (!s->ordered && s->op == symmSum && t_draw(seed, 2)) s->divides = 1 + (int)t_draw(seed, 9);
     s->count = t_draw(seed, t_draw(seed, 4) ? 100 : BYTES / es + 1);
     s->bytes = s->count * es;
     for (int i = 0; i < 2; i++) {
@@ -67,7 +73,7 @@ static void expect(const sample *s, uint64_t step) {
     const int type = types[s->type].type;
     for (int d = 0; d < s->domains; d++)
         from[d] = d == s->own ? s->dst : s->others + (uint64_t)(d - (d > s->own)) * step;
-    t->reduce[type][s->op](s->want, from, s->domains, s->count, NULL);
+    t->reduce[type][s->op](s->want, from, s->domains, s->count, s->scalars);
     if (s->divides) t->divide[type](s->want, s->count, s->divides);
 }
 
@@ -81,6 +87,7 @@ static void run_case(uint64_t seed) {
     const uint64_t step = s.bytes + t_draw(&seed, 3) * es;
     const symm_gpu_join j = {.dst = (uintptr_t)s.dst,
                              .others = (uintptr_t)s.others,
+                             .scalars = s.ordered ? (uintptr_t)s.scalars : 0,
                              .step = step,
                              .count = s.count,
                              .domains = s.domains,
@@ -96,8 +103,9 @@ static void run_case(uint64_t seed) {
     T_CHECKF(!emu_run(&l, 1, 1, first, why, sizeof why), "T_SEED=%llu: %s",
              (unsigned long long)first, why);
     T_CHECKF(!memcmp(s.dst, s.want, s.bytes),
-             "T_SEED=%llu: %s of %zu elements, reduction %d over %d domains, divided by %d",
-             (unsigned long long)first, types[s.type].kernel, s.count, s.op, s.domains, s.divides);
+             "T_SEED=%llu: %s of %zu elements, reduction %d over %d %s, divided by %d",
+             (unsigned long long)first, types[s.type].kernel, s.count, s.op, s.domains,
+             s.ordered ? "ranks" : "domains", s.divides);
     memcpy(s.before + (s.dst - s.memory[0]), s.want, s.bytes);
     T_CHECKF(!memcmp(s.before, s.memory[0], ROOM), "T_SEED=%llu: bytes beside the result",
              (unsigned long long)first);

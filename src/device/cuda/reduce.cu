@@ -120,7 +120,8 @@ extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
 }
 
 /* Partial results of domains, in their order: each rounded to the element type as it came, and
- * their sum again before it is divided, as on the host. It waits for no rank. */
+ * their sum again before it is divided, as on the host. Or what each rank contributes, in rank
+ * order: then none of them is at dst. It waits for no rank. */
 extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS, 1)
     PASTE(symm_join_, SYMM_TNAME, _, n0)(const __grid_constant__ symm_gpu_join j) {
     typedef elem<SYMM_T> type;
@@ -135,12 +136,13 @@ extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS, 1)
             const char *from =
                 d == j.domain ? dst : others + (uint64_t)(d - (d > j.domain)) * j.step;
             load_user(w, from + i * 16, bytes - i * 16, alignment(from));
+            const auto scale = type::scalar(j.scalars ? ((const uint64_t *)j.scalars)[d] : 0);
             if (d == 0)
-                sum.first(j.op, w, type::scalar(0));
+                sum.first(j.op, w, scale);
             else
-                sum.step(j.op, w, type::scalar(0));
+                sum.step(j.op, w, scale);
         }
-        sum.last(j.op, 1, w);
+        sum.last(j.op, j.domains, w); /* an average is of contributions */
         if (j.divides) {
             sum.first(SYMM_OP_SUM, w, type::scalar(0));
             sum.last(SYMM_OP_AVG, j.divides, w);

@@ -32,10 +32,10 @@ static void free_scratch(symm_across *s) {
 /* What calls need, whatever they are: they must not fail for want of it on one rank alone. */
 static symmResult_t make_scratch(symm_across *s) {
     const size_t n = (size_t)s->map.nranks;
-    s->parts = SYMM_FAIL_ALLOC(across_parts, malloc(2 * n * sizeof *s->parts));
+    s->parts = SYMM_FAIL_ALLOC(across_parts, malloc(4 * n * sizeof *s->parts));
     s->counts = malloc((size_t)s->map.size * sizeof *s->counts);
     s->codes = malloc((size_t)s->map.nranks * sizeof *s->codes);
-    s->from = malloc((size_t)s->map.ndomains * sizeof *s->from);
+    s->from = malloc(n * sizeof *s->from);
     s->others = malloc((size_t)s->map.ndomains * sizeof *s->others);
     if (s->parts && s->counts && s->codes && s->from && s->others) return symmSuccess;
     return SYMM_ERR(symmOutOfMemory, "no memory for a communicator over %d domains",
@@ -168,6 +168,7 @@ static void break_inner(const symm_across *s, symmResult_t r) {
 
 void symm_across_say(symm_across *s) {
     char text[SYMM_ERR_TEXT];
+    SYMM_ASSERT(s->net);
     if (!s->unsaid.code) return;
     snprintf(text, sizeof text, "%s", symm_status_text());
     if (!s->net->ops->enter(s->net)) {

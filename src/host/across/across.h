@@ -35,15 +35,16 @@ typedef struct symm_across {
     char text[SYMM_ERR_TEXT];
     /* Of the thread inside. */
     symm_net_word unsaid; /* that the others are still to be told; code 0: nothing */
-    symm_progress users; /* what symmSetProgress had set for it */
-    uint32_t turns;      /* calls so far */
-    uint32_t calls;      /* collectives of them, equal on all ranks */
-    symm_extent *parts;  /* [2 * nranks] of the call: those for each rank, those from each */
-    size_t *counts;      /* [domain size] of an inner call */
-    int32_t *codes;      /* [nranks] of what ranks agree on */
-    const void **from;   /* [domains] what is joined */
-    char **others;       /* [domains - 1] where what the others send arrives */
-    char *stage;         /* memory that calls stage in */
+    symm_progress users;  /* what symmSetProgress had set for it */
+    uint32_t turns;       /* calls so far */
+    uint32_t calls;       /* collectives of them, equal on all ranks */
+    symm_extent *parts;   /* [4 * nranks] those for each rank, those from each: of the call, and
+                           * of one that it is made of */
+    size_t *counts;       /* [domain size] of an inner call */
+    int32_t *codes;       /* [nranks] of what ranks agree on */
+    const void **from;    /* [nranks] what is joined */
+    char **others;        /* [domains - 1] where what the others send arrives */
+    char *stage;          /* memory that calls stage in */
     size_t staged;
 } symm_across;
 
@@ -122,6 +123,13 @@ symmResult_t symm_cross_copy(const symm_across *s, void *to, const void *from, s
  * the other ones, in their order. count: elements. */
 symmResult_t symm_cross_join(const symm_across_call *a, void *dst, char *const *others,
                              size_t count);
+
+/* Of reductions by contributions: *at, in the stage, is this rank's factor. */
+symmResult_t symm_cross_scalar(const symm_across_call *a, uint64_t *at);
+/* dst = the contributions of all ranks, in their order, which lie one behind the other. count: of
+ * one. scalars: each rank's factor, if the reduction has one. */
+symmResult_t symm_cross_reduce(const symm_across_call *a, void *dst, const char *all, size_t count,
+                               const uint64_t *scalars);
 
 /* ---- across_call.c, across_reduce.c, across_move.c ------------------------------------------- */
 

@@ -61,11 +61,6 @@ static symmResult_t check_place(const symm_across *s, const symm_coll_row *row,
         return SYMM_ERR(symmNotSupported,
                         "%s: there are %d ranks, with counts at most %d are served", row->call,
                         s->map.nranks, SYMM_COUNTS_RANKS);
-    if (s->gpu && s->deterministic && row->flags & SYMM_COLL_REDUCES)
-        return SYMM_ERR(symmNotSupported,
-                        "%s: over several domains of GPUs reductions are not in rank order "
-                        "(SYMM_DETERMINISTIC=1)",
-                        row->call);
     return symmSuccess;
 }
 

@@ -394,23 +394,12 @@ symmResult_t symm_across_gpu_stage(const symm_across *s, size_t bytes, char **ou
                     s->outer.name, bytes, s->gpu->room);
 }
 
-symmResult_t symm_across_gpu_join(const symm_across_call *a, void *dst, char *const *others,
-                                  size_t count) {
+static symmResult_t launch(const symm_across_call *a, symm_gpu_join *j) {
     enum { MOST = 256 };
     const symm_across_gpu *g = a->s->gpu;
-    const symm_domains *d = &a->s->map;
-    const uint64_t step = d->ndomains > 2 ? (uint64_t)(others[1] - others[0]) : 0,
-                   threads = (count * a->esize + 15) / 16,
+    const uint64_t threads = (j->count * a->esize + 15) / 16,
                    ctas = (threads + SYMM_GPU_THREADS - 1) / SYMM_GPU_THREADS;
-    symm_gpu_join j = {.dst = (uintptr_t)dst,
-                       .others = (uintptr_t)others[0],
-                       .step = step,
-                       .count = count,
-                       .domains = d->ndomains,
-                       .domain = d->domain,
-                       .op = a->joins,
-                       .divides = a->divides};
-    void *args[] = {&j};
+    void *args[] = {j};
     cu_launch_config config = {.grid_x = (unsigned)(ctas < MOST ? ctas : MOST),
                                .grid_y = 1,
                                .grid_z = 1,
@@ -418,9 +407,48 @@ symmResult_t symm_across_gpu_join(const symm_across_call *a, void *dst, char *co
                                .block_y = 1,
                                .block_z = 1,
                                .stream = symm_gpu_stream(g->stream)};
-    SYMM_ASSERT(g->n == 0 && j.domain < j.domains);
-    if (!count) return symmSuccess;
+    SYMM_ASSERT(g->n == 0 && j->domain <= j->domains);
+    if (!j->count) return symmSuccess;
     const cu_result cu = symm_cu.cuLaunchKernelEx(
         &config, (cu_function)(void *)g->c->gpu->join[a->k->type], args, NULL);
     return symm_cuda_error(cu, "launching a kernel");
+}
+
+symmResult_t symm_across_gpu_join(const symm_across_call *a, void *dst, char *const *others,
+                                  size_t count) {
+    const symm_domains *d = &a->s->map;
+    symm_gpu_join j = {.dst = (uintptr_t)dst,
+                       .others = (uintptr_t)others[0],
+                       .step = d->ndomains > 2 ? (uint64_t)(others[1] - others[0]) : 0,
+                       .count = count,
+                       .domains = d->ndomains,
+                       .domain = d->domain,
+                       .op = a->joins,
+                       .divides = a->divides};
+    SYMM_ASSERT(d->domain < d->ndomains);
+    return launch(a, &j);
+}
+
+symmResult_t symm_across_gpu_reduce(const symm_across_call *a, int op, void *dst, const char *all,
+                                    size_t count, const uint64_t *scalars) {
+    const int n = a->s->map.nranks;
+    symm_gpu_join j = {.dst = (uintptr_t)dst,
+                       .others = (uintptr_t)all,
+                       .scalars = (uintptr_t)scalars,
+                       .step = count * a->esize,
+                       .count = count,
+                       .domains = n,
+                       .domain = n,
+                       .op = op};
+    return launch(a, &j);
+}
+
+/* By value, where it is known now: a graph runs it later. */
+symmResult_t symm_across_gpu_scalar(const symm_across_call *a, uint64_t *at) {
+    const cu_deviceptr to = (uintptr_t)at;
+    cu_stream stream = symm_gpu_stream(a->s->gpu->stream);
+    if (a->scalar_at) return symm_across_gpu_copy(a->s, at, a->scalar_at, a->esize);
+    cu_result cu = symm_cu.cuMemsetD32Async(to, (unsigned)a->scalar, 1, stream);
+    if (!cu) cu = symm_cu.cuMemsetD32Async(to + 4, (unsigned)(a->scalar >> 32), 1, stream);
+    return symm_cuda_error(cu, "the factor of a reduction");
 }

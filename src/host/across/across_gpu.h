@@ -30,9 +30,9 @@ void symm_across_gpu_set_direct(symm_across *s);
 symmResult_t symm_across_gpu_connect(symm_across *s, const nccl_id *id, uint64_t deadline_ns);
 /* The communicator is over: kernels that wait in NCCL end, soon if not at once. */
 void symm_across_gpu_abort(symm_across *s);
-/* Waits until all calls that were made have ended, and graphs with such calls. What others say
- * meanwhile ends them, and is returned. */
-symmResult_t symm_across_gpu_drain(symm_across *s);
+/* Waits until all calls that were made have ended, and graphs with such calls. look: what others
+ * say meanwhile, which it has made the end of these; it is returned. */
+symmResult_t symm_across_gpu_drain(symm_across *s, symmResult_t (*look)(symm_across *s));
 /* Frees it all. The inner communicator may have ended, graphs with calls may live: they must not be
  * launched any more. */
 void symm_across_gpu_close(symm_across *s);
@@ -56,6 +56,9 @@ symmResult_t symm_across_gpu_finish(symm_across *s);
 symmResult_t symm_across_gpu_copy(const symm_across *s, void *to, const void *from, size_t bytes);
 symmResult_t symm_across_gpu_join(const symm_across_call *a, void *dst, char *const *others,
                                   size_t count);
+symmResult_t symm_across_gpu_reduce(const symm_across_call *a, int op, void *dst, const char *all,
+                                    size_t count, const uint64_t *scalars);
+symmResult_t symm_across_gpu_scalar(const symm_across_call *a, uint64_t *at);
 symmResult_t symm_across_gpu_stage(const symm_across *s, size_t bytes, char **out);
 
 #endif

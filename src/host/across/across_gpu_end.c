@@ -13,8 +13,8 @@
 #include "base/fail.h"
 #include "base/stats.h"
 
-/* Whether a graph may live that has messages: of calls that were captured, or of the last one, which
- * may have failed on its way. */
+/* Whether a graph may live that has messages: of calls that were captured, or of the last one,
+ * which may have failed on its way. */
 static int is_captured(const symm_across_gpu *g) {
     int some = g->in.graph != NULL;
     for (int i = 1; i < 1 + SYMM_CAPTURES; i++) some |= g->last[i].any;
@@ -51,6 +51,7 @@ static void leave_nccl(symm_across_gpu *g, nccl_result (*end)(nccl_comm comm)) {
     const leaving l = {g->context, g->comm, end};
     g->comm = NULL;
     if (!l.comm) return;
+    SYMM_ASSERT(l.end && g->context);
     leaving *apart = is_captured(g) ? malloc(sizeof *apart) : NULL;
     if (apart) *apart = l;
     SYMM_STAT_ADD(threads, apart != NULL);
@@ -93,26 +94,27 @@ static int is_done(drain *d) {
     return symm_cu.cuEventQuery(d->g->last[0].end.event) != SYMM_CUDA_ERROR_NOT_READY;
 }
 
-static symmResult_t await_done(symm_across *s, drain *d) {
-    symmResult_t r = symm_across_known(s);
+static symmResult_t await_done(symm_across *s, drain *d, symmResult_t (*look)(symm_across *s)) {
+    symmResult_t r = symmSuccess;
     while (!is_done(d)) {
-        if (!r && (r = symm_across_look(s)) != symmSuccess) (void)symm_across_fail(s, r);
+        if (!r) r = look(s);
         usleep(SYMM_ACROSS_GPU_NAP_US);
     }
     return r;
 }
 
-symmResult_t symm_across_gpu_drain(symm_across *s) {
+symmResult_t symm_across_gpu_drain(symm_across *s, symmResult_t (*look)(symm_across *s)) {
     symm_cuda_scope scope;
     drain d = {.g = s->gpu};
     symmResult_t r = symmSuccess;
+    SYMM_ASSERT(d.g && !d.g->c && d.g->n == 0); /* nobody is in a call */
     SYMM_TRY(symm_cuda_push_context(d.g->context, &scope));
     if (is_captured(d.g)) {
         d.apart = !SYMM_FAIL_CODE(across_gpu_drain, EAGAIN,
                                   pthread_create(&d.thread, NULL, sync_apart, &d));
         if (!d.apart) (void)symm_cu.cuCtxSynchronize();
     }
-    if (d.apart || (!is_captured(d.g) && d.g->last[0].any)) r = await_done(s, &d);
+    if (d.apart || (!is_captured(d.g) && d.g->last[0].any)) r = await_done(s, &d, look);
     if (d.apart) pthread_join(d.thread, NULL);
     symm_cuda_pop(&scope);
     return r;

@@ -2,20 +2,17 @@
  * domain. Not partial results cross but what each rank contributes: every rank gets the
  * contributions of all to its piece, reduces them in rank order, and hands the result on. Each byte
  * crosses once for each rank, not once for each domain. The thread inside the communicator. */
-#include <string.h>
-
 #include "base/check.h"
-#include "device/host/reduce.h"
 #include "across.h"
 
 typedef struct {
     const symm_across_call *a;
     symm_coll k; /* of the calls that it is made of */
     symm_extent *to, *from;
-    const void **contributions;
+    /* In the stage: each rank's factor, contributions to the own piece, its result, for reduce. */
     uint64_t *scalars;
-    char *gathered, *result; /* contributions to the own piece; where its result is, for reduce */
-    size_t most;             /* elements of a step */
+    char *gathered, *result;
+    size_t most; /* elements of a step */
     int scatters, rooted;
 } ordered;
 
@@ -50,12 +47,12 @@ static symmResult_t exchange(ordered *o, const void *src, void *dst,
 static symmResult_t share_scalars(ordered *o) {
     const symm_domains *d = &o->a->s->map;
     if (!o->a->scaled) return symmSuccess;
-    o->scalars[d->rank] = o->a->scalar;
+    SYMM_TRY(symm_cross_scalar(o->a, &o->scalars[d->rank]));
     for (int q = 0; q < d->nranks; q++) {
         o->to[q] = (symm_extent){0, sizeof *o->scalars};
         o->from[q] = (symm_extent){(unsigned)q * sizeof *o->scalars, sizeof *o->scalars};
     }
-    return exchange(o, &o->a->scalar, o->scalars, symm_across_all_gather);
+    return exchange(o, &o->scalars[d->rank], o->scalars, symm_across_all_gather);
 }
 
 static symmResult_t contribute(ordered *o, size_t at, size_t n, size_t own) {
@@ -64,7 +61,6 @@ static symmResult_t contribute(ordered *o, size_t at, size_t n, size_t own) {
         size_t place, len = piece_of(o, q, at, n, &place) * a->esize;
         o->to[q] = (symm_extent){place, len};
         o->from[q] = (symm_extent){(unsigned)q * own * a->esize, own * a->esize};
-        o->contributions[q] = o->gathered + (unsigned)q * own * a->esize;
     }
     return exchange(o, a->k->src, o->gathered, symm_across_alltoall);
 }
@@ -93,26 +89,31 @@ static symmResult_t step(ordered *o, size_t at, size_t n) {
                    : o->scatters ? (char *)a->k->dst + at * a->esize
                                  : (char *)a->k->dst + place;
     SYMM_ASSERT(!o->scatters || !o->rooted);
-    const int op = a->scaled ? SYMM_OP_PREMUL : (int)a->k->op;
     SYMM_TRY(contribute(o, at, n, own));
-    if (own)
-        symm_reduce->reduce[a->k->type][op](result, o->contributions, d->nranks, own, o->scalars);
+    SYMM_TRY(symm_cross_reduce(a, result, o->gathered, own, o->scalars));
     return o->scatters ? symmSuccess : hand_on(o, at, n, result);
 }
 
-/* What lies in the stage, one behind the other. */
-static size_t stage_bytes(size_t n, size_t piece) {
-    return n * (2 * sizeof(symm_extent) + sizeof(void *) + sizeof(uint64_t)) + (n + 1) * piece;
+/* So many elements has a rank's piece of a step at most: those of all ranks and a result are in the
+ * stage, which on GPUs is as large as a chunk. */
+static size_t piece_most(const symm_across_call *a) {
+    const size_t n = (size_t)a->s->map.nranks, most = (a->s->chunk - n * 8) / (n + 1) / a->esize;
+    SYMM_ASSERT(a->s->chunk > n * 64 && most > 1);
+    return most;
 }
-static void lay_out(ordered *o, char *stage, size_t piece) {
-    const size_t n = (size_t)o->a->s->map.nranks;
-    o->to = (symm_extent *)stage;
+
+static symmResult_t lay_out(ordered *o, size_t piece) {
+    const symm_across *s = o->a->s;
+    const size_t n = (size_t)s->map.nranks, bytes = n * sizeof *o->scalars + (n + 1) * piece;
+    char *stage;
+    SYMM_TRY(symm_across_stage(o->a->s, bytes, &stage));
+    o->to = s->parts + 2 * n;
     o->from = o->to + n;
-    o->contributions = (const void **)(o->from + n);
-    o->scalars = (uint64_t *)(o->contributions + n);
-    o->gathered = (char *)(o->scalars + n);
+    o->scalars = (uint64_t *)(void *)stage;
+    o->gathered = stage + n * sizeof *o->scalars;
     o->result = o->gathered + n * piece;
-    SYMM_ASSERT((size_t)(o->result + piece - stage) == stage_bytes(n, piece));
+    SYMM_ASSERT((size_t)(o->result + piece - stage) == bytes);
+    return symmSuccess;
 }
 
 symmResult_t symm_across_ordered(const symm_across_call *a) {
@@ -122,18 +123,20 @@ symmResult_t symm_across_ordered(const symm_across_call *a) {
                  .k = *a->k,
                  .scatters = row->in != SYMM_COUNT,
                  .rooted = (row->flags & SYMM_COLL_ROOT) != 0};
-    size_t longest = a->k->count, most = SYMM_ACROSS_CHUNK / a->esize;
-    char *stage;
+    const size_t ranks = (size_t)d->nranks;
+    size_t longest = a->k->count, piece = piece_most(a), most = piece;
     if (o.scatters) {
         longest = 0;
         for (int q = 0; q < d->nranks; q++)
             if (a->to[q].bytes / a->esize > longest) longest = a->to[q].bytes / a->esize;
-        most = most / (size_t)d->nranks + 1;
+    } else {
+        most = (piece - 1) * ranks;
     }
-    if (most > longest) most = longest;
-    const size_t piece = (o.scatters ? most : most / (size_t)d->nranks + 1) * a->esize;
-    SYMM_TRY(symm_across_stage(a->s, stage_bytes((size_t)d->nranks, piece), &stage));
-    lay_out(&o, stage, piece);
+    if (most > longest) {
+        most = longest;
+        piece = o.scatters ? most : most / ranks + 1;
+    }
+    SYMM_TRY(lay_out(&o, piece * a->esize));
     SYMM_TRY(share_scalars(&o));
     for (size_t at = 0; at < longest; at += most)
         SYMM_TRY(step(&o, at, longest - at < most ? longest - at : most));

@@ -93,3 +93,22 @@ symmResult_t symm_cross_join(const symm_across_call *a, void *dst, char *const *
     if (a->divides) symm_reduce->divide[a->k->type](dst, count, a->divides);
     return symmSuccess;
 }
+
+symmResult_t symm_cross_scalar(const symm_across_call *a, uint64_t *at) {
+    SYMM_ASSERT(a->scaled);
+    if (a->s->gpu) return symm_across_gpu_scalar(a, at);
+    *at = a->scalar;
+    return symmSuccess;
+}
+
+symmResult_t symm_cross_reduce(const symm_across_call *a, void *dst, const char *all, size_t count,
+                               const uint64_t *scalars) {
+    const symm_across *s = a->s;
+    const int op = a->scaled ? SYMM_OP_PREMUL : (int)a->k->op;
+    SYMM_ASSERT(a->scaled || op < SYMM_OP_PREMUL);
+    if (!count) return symmSuccess;
+    if (s->gpu) return symm_across_gpu_reduce(a, op, dst, all, count, a->scaled ? scalars : NULL);
+    for (int q = 0; q < s->map.nranks; q++) s->from[q] = all + (size_t)q * count * a->esize;
+    symm_reduce->reduce[a->k->type][op](dst, s->from, s->map.nranks, count, scalars);
+    return symmSuccess;
+}

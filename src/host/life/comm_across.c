@@ -255,6 +255,13 @@ symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmRe
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
+/* For a wait: the others may say meanwhile that it is over. The thread inside. */
+static symmResult_t hear(symm_across *s) {
+    symmResult_t r = symm_across_known(s);
+    if (!r && (r = symm_across_look(s)) != symmSuccess) r = symm_across_fail(s, r);
+    return r;
+}
+
 /* Tells the other domains why it is over, if it is and nobody has told them. The thread inside. */
 static void tell(symm_across *s) {
     symm_across_say(s);
@@ -288,7 +295,8 @@ symmResult_t symm_across_finalize(symmComm_t comm) {
     if (!r) r = symm_across_enter(s);
     if (!r) {
         r = symm_across_known(s);
-        if (!r && s->gpu) r = symm_across_gpu_drain(s); /* inside nobody knows of what crosses */
+        /* Inside nobody knows of what crosses. */
+        if (!r && s->gpu) r = symm_across_gpu_drain(s, hear);
         if (!r) r = symmCommFinalize(s->outer.inner);
         symm_across_leave(s);
     }
@@ -311,8 +319,8 @@ symmResult_t symm_across_destroy(symmComm_t comm, int aborts) {
         return r;
     }
     if (s->net) tell(s);
-    if (s->gpu)
-        (void)symm_across_gpu_drain(s); /* inside nobody knows of what NCCL and the joins do */
+    /* Inside nobody knows of what NCCL and the joins do. */
+    if (s->gpu) (void)symm_across_gpu_drain(s, hear);
     r = aborts ? symmCommAbort(inner) : symmCommDestroy(inner);
     const int ended = !symm_handle_open(SYMM_KIND_COMM, inner),
               mine = ended && symm_handle_close(SYMM_KIND_ACROSS, comm);
