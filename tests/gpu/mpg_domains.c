@@ -154,6 +154,7 @@ static void end_with_a_graph(int revokes) {
         gc_meet(&g);
         gk_drop(&graph);
         ga_memory_free(&m);
+        gc_settle();
     }
 }
 static void graphs_outlive_it(void) {
