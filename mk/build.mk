@@ -50,7 +50,9 @@ OBJECTS  := $(PMPI_OBJ) $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MP
             $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ) $(RUN_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
-# -Werror changes no object: `make` and `make check` share them.
+# -Werror changes no object: `make` and `make check` share them. What a target adds for itself is
+# `private`: otherwise these files would inherit it from the target that asks for them first, and
+# the next goal would build everything again.
 FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(filter-out -Werror,$(ALL_CFLAGS)) $(OPT_DEVICE) \
              mpi:$(HAVE_MPI) nvcc:$(HAVE_NVCC)$(CUDA_OFF)
 # Writes $(1) into the target, unless it says that already.
@@ -88,7 +90,7 @@ $(eval $(call object_rules,$(OBJ),$(if $(HAVE_MPI),-DSYMM_HAVE_MPI)))
 LINES_ONLY := $(if $(call on,DEBUG),,$(if $(filter -g%,$(CFLAGS)),-g1))
 TEST_FLAGS := -DSYMM_TESTING -Itests/kit -Itests/fake -Itests/gpu
 $(eval $(call object_rules,$(TOBJ),$(TEST_FLAGS)))
-$(TOBJ)/%.o: ALL_CFLAGS += $(LINES_ONLY)
+$(TOBJ)/%.o: private ALL_CFLAGS += $(LINES_ONLY)
 # Every type times every reduction takes long to compile, and has no failpoints: once for both. Its
 # lines are more than the rest of a test program: they stay for DEBUG=1 and the sanitizers.
 STRIP := $(shell $(CC) -print-prog-name=strip)
@@ -136,11 +138,11 @@ $(FATBINS)/move.fatbin: src/device/cuda/move.cu $(GPU_DEPS)
 # Why there are none: the compiler was not asked for, or not found.
 CUDA_OFF := $(if $(filter 0,$(CUDA)),-DSYMM_CUDA_OFF)
 IMAGES_OBJ := $(OBJ)/src/device/common/kernel_images.o $(TOBJ)/src/device/common/kernel_images.o
-$(IMAGES_OBJ): ALL_CPPFLAGS += $(CUDA_OFF)
+$(IMAGES_OBJ): private ALL_CPPFLAGS += $(CUDA_OFF)
 ifneq ($(HAVE_NVCC),)
 $(IMAGES_OBJ): $(FATBIN)
-$(IMAGES_OBJ): ALL_CPPFLAGS += -DSYMM_HAVE_KERNELS -DSYMM_FATBINS='"$(FATBINS)"' \
-                               -DSYMM_ARCHS='"$(CUDA_ARCHS)"'
+$(IMAGES_OBJ): private ALL_CPPFLAGS += -DSYMM_HAVE_KERNELS -DSYMM_FATBINS='"$(FATBINS)"' \
+                                       -DSYMM_ARCHS='"$(CUDA_ARCHS)"'
 endif
 
 # ---- libraries ----
@@ -223,13 +225,13 @@ $(OUT)/errors.inc: scripts/errors.awk $(ERROR_SRC)
 	@mkdir -p $(@D)
 	$(Q)awk -f scripts/errors.awk $(ERROR_SRC) > $@.new && mv $@.new $@
 $(OBJ)/tools/info_errors.o: $(OUT)/errors.inc
-$(OBJ)/tools/info_errors.o: ALL_CPPFLAGS += -I$(OUT)
+$(OBJ)/tools/info_errors.o: private ALL_CPPFLAGS += -I$(OUT)
 $(BIN)/symm-info: $(INFO_OBJ) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
 	$(Q)$(CC) $(INFO_OBJ) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -lm -o $@
 
 # symm-run: it needs nothing of the library; the drop-in lies beside it.
-$(RUN_OBJ): ALL_CPPFLAGS += -DSYMM_RUN_LIB='"../lib$(S)/nccl/libnccl.so.2"'
+$(RUN_OBJ): private ALL_CPPFLAGS += -DSYMM_RUN_LIB='"../lib$(S)/nccl/libnccl.so.2"'
 $(BIN)/symm-run: $(RUN_OBJ) | $(NCCL_LIB)
 	@$(call say,LD,$@)
 	$(Q)$(CC) $(RUN_OBJ) $(ALL_LDFLAGS) -o $@

@@ -87,7 +87,7 @@ TEST_PROGRAM_OBJ += $(MAP_OBJ)
 
 # Of programs that measure nothing: -O1 compiles in 60 % of the time.
 ifeq ($(call on,DEBUG),)
-$(foreach c,unit fault thr mp,$(TOBJ)/tests/$(c)_%.o): OPT := -O1
+$(foreach c,unit fault thr mp,$(TOBJ)/tests/$(c)_%.o): private OPT := -O1
 endif
 
 # An archive, so that a program takes in what it tests and no more. The GPU kernels are 22 MB and
@@ -96,7 +96,7 @@ TEST_LIB    := $(TOBJ)/libsymm.a
 TEST_IMAGES := $(TEST)/libsymm-images.so
 T_IMAGES    := $(filter $(TOBJ)/%,$(IMAGES_OBJ))
 BESIDE      := -Wl,-rpath,'$$ORIGIN'
-$(T_IMAGES): ALL_CFLAGS += -fvisibility=default
+$(T_IMAGES): private ALL_CFLAGS += -fvisibility=default
 $(TEST_LIB): $(filter-out $(T_IMAGES),$(TEST_OBJ))
 	@$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
