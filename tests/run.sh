@@ -93,6 +93,11 @@ progress() { # directory index spec
     printf '\r[%3d/%d] %-60.60s\r' "$2" "$(wc -l <"$1/specs")" "${3#"${BUILD:-build}"/}" >&2
 }
 
+# Of all processes of a program, from what `times` says: minutes and seconds, user and system.
+cpu() { # file
+    awk -F '[ms ]+' 'NR == 2 { printf "%.1f", ($1 + $3) * 60 + $2 + $4 }' "$1"
+}
+
 one() { # directory index
     spec=$(sed -n "$2p" "$1/specs")
     progress "$1" "$2" "$spec"
@@ -107,6 +112,7 @@ one() { # directory index
     wait $pid 2>>"$out" # the shell itself tells of a signal there
     rc=$?
     took=$(($(date +%s%N) / 1000000 - start / 1000000))
+    times >"$1/$2.times"
     judge "$out" >"$1/$2.verdict"
     read -r passed failed skipped planned <"$1/$2.verdict"
     [ "$rc" -ne 77 ] || [ $((passed + failed + skipped)) -ne 0 ] || skipped=1
@@ -120,7 +126,7 @@ one() { # directory index
         printf '%-4s %-44s %4d passed' "$verdict" "${spec#"${BUILD:-build}"/}" "$passed"
         [ "$failed" -eq 0 ] || printf ', %d failed' "$failed"
         [ "$skipped" -eq 0 ] || printf ', %d skipped' "$skipped"
-        printf '  %d.%03d s\n' $((took / 1000)) $((took % 1000))
+        printf '  %d.%03d s, CPU %s s\n' $((took / 1000)) $((took % 1000)) "$(cpu "$1/$2.times")"
         [ -z "$why" ] || echo "       $why"
         sed -n '2,$s/^/       /p' "$1/$2.verdict"
         [ "$failed" -eq 0 ] || tail -n 300 "$out" | sed 's/^/     | /'

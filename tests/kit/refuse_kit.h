@@ -37,11 +37,16 @@ static inline int can_do_without(const char *call) {
     return 0;
 }
 
-/* Which hits of a call that a phase makes `count` times are refused: the i-th, 0 at the end. */
+/* Which hits of a call that a phase makes `count` times are refused: the i-th, 0 at the end. They
+ * are the first four and the last; T_FULL=1: all. A call that is made more often than NOT_A_LOOP
+ * stands in a loop over all kernels, whose turns are alike: of these hits T_FULL=1 takes the first
+ * four, then each at twice the number, and the last. */
+enum { NOT_A_LOOP = 100 };
 static inline int hit_of(int i, int count) {
-    const char *full = getenv("T_FULL");
-    if (full && atoi(full) > 0) return i < count ? i + 1 : 0;
-    if (i < 4) return i < count ? i + 1 : 0;
+    const char *text = getenv("T_FULL");
+    const int full = text && atoi(text) > 0, twice = i < 4 ? 0 : 4 << (i - 3);
+    if (i < 4 || (full && count <= NOT_A_LOOP)) return i < count ? i + 1 : 0;
+    if (full) return twice < count ? twice : twice < 2 * count ? count : 0;
     return i == 4 && count > 4 ? count : 0;
 }
 

@@ -13,7 +13,7 @@
 
 #include "t.h"
 
-enum { ROOM = 1 << 20, MOST = 3000, CASES = 1500, ALL_CASES = 100000 };
+enum { ROOM = 1 << 20, MOST = 3000, CASES = 1500, ALL_CASES = 40000 };
 
 static int my_rank, ranks;
 static uint64_t state; /* the same on all ranks */
@@ -101,11 +101,16 @@ static char *in[2], *out[2];
 enum { OURS, MPIS };
 static int left_open[2]; /* from and to: of recvbuf, what MPI leaves open, and overwrites */
 
+/* What is always the same is made once: a case costs copies, not a million steps. */
 static void fresh(void) {
-    for (int i = 0; i < ROOM; i++) {
-        in[0][i] = in[1][i] = (char)(i * 31 + my_rank * 7 + (i >> 8));
-        out[0][i] = out[1][i] = (char)(i * 11 + my_rank);
+    static char first_in[ROOM], first_out[ROOM];
+    static int made;
+    for (int i = 0; i < ROOM && !made; i++) {
+        first_in[i] = (char)(i * 31 + my_rank * 7 + (i >> 8));
+        first_out[i] = (char)(i * 11 + my_rank);
     }
+    made = 1;
+    for (int i = 0; i < 2; i++) memcpy(in[i], first_in, ROOM), memcpy(out[i], first_out, ROOM);
 }
 static void fresh_numbers(int number, size_t count) {
     for (int i = 0; i < 2; i++) {
@@ -116,7 +121,8 @@ static void fresh_numbers(int number, size_t count) {
 static void same(const char *call, const char *what) {
     for (int b = 0; b < 2; b++) {
         char **two = b ? out : in;
-        for (int i = 0; i < ROOM; i++)
+        if (memcmp(two[0], two[1], ROOM) == 0) continue;
+        for (int i = 0; i < ROOM; i++) /* which byte, unless MPI leaves it open */
             T_CHECKF(two[0][i] == two[1][i] || (b && i >= left_open[0] && i < left_open[1]),
                      "%s, %s: byte %d of %s is %d, MPI's %d", call, what, i,
                      b ? "recvbuf" : "sendbuf", two[0][i], two[1][i]);
@@ -333,9 +339,8 @@ static void any_call(void) {
 /* Halves of unequal size draw differently: the seed of each case is its own. */
 static void any_call_after_any_other(void) {
     const char *first = getenv("T_SEED"), *cases = getenv("T_CASES");
-    const int from = first ? atoi(first) : 0, n = cases              ? atoi(cases)
-                                                  : getenv("T_FULL") ? ALL_CASES / 5
-                                                                     : CASES / ranks;
+    const int from = first ? atoi(first) : 0,
+              n = cases ? atoi(cases) : (getenv("T_FULL") ? ALL_CASES : CASES) / ranks;
     make_moved();
     make_comms();
     for (int i = from; i < from + n; i++) {
@@ -569,6 +574,9 @@ int main(int argc, char **argv) {
     setenv("SYMM_PMPI_AFTER", "0", 0);
     setenv("SYMM_DEBUG", "NONE", 0);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0); /* messages need both ends */
+    /* Open MPI 4.1's own choice for 14 ranks and more mixes up types that differ: pairwise. */
+    setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
+    setenv("OMPI_MCA_coll_tuned_alltoall_algorithm", "2", 0);
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) return 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &my_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
