@@ -242,7 +242,7 @@ check-rest: setup ## what check leaves out: sanitizers, mutants, installing, mor
 # Time limits are tripled.
 check-full: ## both, unsampled: whole matrices, all mutants, all rank counts, ARM under qemu
 	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check
-	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check-rest NP='1 3 4 5 6 7 8 12 16'
+	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check-rest
 
 check-build:
 	@echo 'building: library, tools, tests'
@@ -258,7 +258,8 @@ check-rest-build:
 # Checks that build again, or take as long as many tests.
 LONG_CHECKS := $(addprefix tests/check/check_,mutants.sh build.sh arm.sh load.sh setup.sh sass.sh \
                  hosts.sh campaign.sh perf_gpu.sh)
-# Of the kernels on fibers, what takes half of the time is left to check-rest.
+# Of the kernels on fibers, what takes half of the time is left to check-rest; check-full, which
+# runs both, runs all of it there.
 LONG_UNITS  := unit_kernels
 LONG_BRIEF  := '$(TEST)/unit_kernels every_kernel_in_any_order counts_per_rank_in_any_order \
                  an_abort_at_any_step_ends_all_kernels an_abort_ends_those_with_counts_per_rank \
@@ -271,7 +272,7 @@ CHECK_NP    := 2 4
 AT_ONCE     := 6
 check-run:
 	@$(RUN_SH) -j $(AT_ONCE) $(FAULT_TESTS:%=$(TEST)/%) $(filter-out $(LONG_CHECKS),$(CHECKS)) \
-	  $(if $(HAVE_CXX),$(LONG_BRIEF)) \
+	  $(if $(HAVE_CXX),$(if $(T_FULL),,$(LONG_BRIEF))) \
 	  $(patsubst %,$(TEST)/%,$(filter-out $(LONG_UNITS),$(UNIT_TESTS)) $(THR_TESTS)) \
 	  $(call at,$(CHECK_NP),$(MP_TESTS:%=$(TEST)/%)) $(DEATH_SPEC)
 
@@ -283,10 +284,17 @@ MUTANTS   := tests/check/check_mutants.sh
 # Two programs at a time keep their limits on a slow machine; check-full has three times as long.
 REST_AT_ONCE := $(if $(T_FULL),4,2)
 PARTS     := $(if $(T_FULL),$(foreach k,1 2 3 4 5 6 7 8,'$(MUTANTS) $(k)/8'),$(MUTANTS))
+# check-full: all collectives and messages with more ranks as well. What else these programs test
+# does not change beyond the ranks of NP. Full matrices are for CHECK_NP: each case costs every rank
+# time, and the cores are few.
+MORE_NP   := $(if $(T_FULL),$(filter-out $(CHECK_NP) $(NP),6 7 12 16))
+COLL_TESTS = $(filter mp_matrix mp_device_api mp_onesided mp_p2p mp_pmpi,$(MP_TESTS))
+AT_MORE    = $(call at,$(MORE_NP),$(COLL_TESTS:%=$(TEST)/%)) \
+             $(if $(HAVE_MPI),$(foreach n,$(MORE_NP),'np=$(n):$(TEST)/mp_across matrix'))
 check-rest-run:
-	@$(RUN_SH) -j $(REST_AT_ONCE) $(PARTS) \
+	@FULL_NP='$(CHECK_NP)' $(RUN_SH) -j $(REST_AT_ONCE) $(PARTS) \
 	  $(filter-out $(MUTANTS),$(filter $(LONG_CHECKS),$(CHECKS))) \
-	  $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) \
+	  $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) $(AT_MORE) \
 	  $(patsubst %,$(TEST)/%,$(filter $(LONG_UNITS),$(UNIT_TESTS))) \
 	  $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 

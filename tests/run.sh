@@ -12,6 +12,8 @@
 #
 #   J          programs at a time (default 1). Those under mpirun run last, one at a time.
 #   TIMEOUT    seconds a program may take (default 600), multiplied by T_SLOW
+#   FULL_NP    rank counts that T_FULL=1 holds for (default: all); with another one a program under
+#              mpirun runs with the cases that it draws
 #   REQUIRE    comma-separated words: a skip whose reason begins with `needs WORD` is a failure
 #   MPIRUN     the launcher (default mpirun)
 #
@@ -64,6 +66,7 @@ execute() { # spec; becomes the program, so that its caller has timeout's pid
     np=*:* | recover=*:*)
         ranks=${1%%:*}
         ranks=${ranks#*=}
+        case " ${FULL_NP:-$ranks} " in *" $ranks "*) ;; *) unset T_FULL ;; esac
         case $1 in recover=*) export OMPI_MCA_orte_enable_recovery=1 ;; esac
         # Shared memory only: without it the launcher looks for networks first.
         export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"

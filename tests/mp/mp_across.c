@@ -299,9 +299,8 @@ static void domains_that_differ_are_told(void) {
     for (int what = 0; what < 4; what++) {
         const int size = ranks > 2 ? 2 : 1, odd = rank / size == 1;
         symmComm_t comm = new_comm(size);
-        float x[64] = {1}, y[64 * 8] = {0};
+        float x[64] = {1}, y[16 * SYMM_MAX_RANKS] = {0};
         symmResult_t r = symmSuccess;
-        T_CHECK(ranks <= 8);
         if (what == 0)
             r = symmAllReduce(x, y, odd ? 16 : 17, symmFloat32, symmSum, comm, NULL);
         else if (what == 1)

@@ -11,7 +11,7 @@ static void matrix_rank(int rank, int n, void *arg) {
     ag_job *b = arg;
     const gc_rank g = ag_rank_of(b, rank);
     (void)n;
-    ga_matrix(&g, ag_open_rank(b, rank), ck_full() ? 480 : CK_SLOW ? 12 : 36);
+    ga_matrix(&g, ag_open_rank(b, rank), ck_full() ? 240 : CK_SLOW ? 12 : 36);
 }
 static void matrix(void) {
     const uint64_t seed = ck_seed();
