@@ -16,7 +16,8 @@ static void matrix_rank(int rank, int n, void *arg) {
 static void matrix(void) {
     const uint64_t seed = ck_seed();
     printf("# T_SEED=%llu\n", (unsigned long long)seed);
-    for (int i = 0; i < AG_LAYOUTS; i++) {
+    /* Under ThreadSanitizer two of them: what threads share does not depend on the layout. */
+    for (int i = CK_SLOW ? 1 : 0; i < AG_LAYOUTS; i += CK_SLOW ? 3 : 1) {
         ag_begin(i % 2 * 3);
         ag_job b = ag_new_job(ag_layouts[i]);
         b.j.seed = ck_hash(seed, (uint64_t)i, 17);
@@ -266,7 +267,7 @@ static void messages_of_a_group_on_two_streams(void) {
 /* The bits of one domain. */
 static void sums_in_rank_order(void) {
     setenv("SYMM_DETERMINISTIC", "1", 1);
-    for (int i = 0; i < AG_LAYOUTS; i++) {
+    for (int i = CK_SLOW ? 1 : 0; i < AG_LAYOUTS; i += CK_SLOW ? 3 : 1) {
         ag_begin(i % 2 * 3);
         ag_job b = ag_new_job(ag_layouts[i]);
         b.j.seed = ck_hash(ck_seed(), (uint64_t)i, 18);
