@@ -574,7 +574,7 @@ int main(int argc, char **argv) {
     setenv("SYMM_PMPI_AFTER", "0", 0);
     setenv("SYMM_DEBUG", "NONE", 0);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0); /* messages need both ends */
-    /* Open MPI 4.1's own choice for 14 ranks and more mixes up types that differ: pairwise. */
+    /* Open MPI 4.1's own choice for 16 ranks mixes up types that differ: pairwise. */
     setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
     setenv("OMPI_MCA_coll_tuned_alltoall_algorithm", "2", 0);
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) return 1;
