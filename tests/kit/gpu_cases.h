@@ -27,12 +27,13 @@ static inline gc_rank gc_thread(gk_job *j, int rank) {
     return (gc_rank){rank, j->n, j->devices, j->seed, gc_meet_threads, j};
 }
 
-/* Captured calls are let go by a thread of CUDA's, some time after their graph. */
+/* Captured calls are let go by a thread of CUDA's, some time after their graph; so are threads that
+ * wait for that. */
 static inline void gc_settle(void) {
     const uint64_t since = symm_now_ns();
     do {
         symm_gpu_reap();
-        if (SYMM_STAT_GET(comms) == 0) return;
+        if (SYMM_STAT_GET(comms) == 0 && SYMM_STAT_GET(threads) == 0) return;
         usleep(1000);
     } while (gk_ms_since(since) < 5000);
 }

@@ -57,6 +57,10 @@ typedef struct {
 
 static _Thread_local int nt_barred; /* this thread may not use movers now */
 
+static inline int nt_may(symm_net *n) {
+    (void)n;
+    return !nt_barred;
+}
 static inline symmResult_t nt_enter(symm_net *n) {
     (void)n;
     return nt_barred ? SYMM_ERR(symmInvalidUsage, "this thread may not use the mover")
@@ -241,6 +245,7 @@ static inline void nt_close(symm_net *base, void *held) {
 
 static const symm_net_ops nt_ops = {.name = "threads",
                                     .enter = nt_enter,
+                                    .may = nt_may,
                                     .send = nt_send,
                                     .receive = nt_receive_,
                                     .post = nt_post,

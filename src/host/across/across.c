@@ -167,15 +167,10 @@ static void break_inner(const symm_across *s, symmResult_t r) {
 }
 
 void symm_across_say(symm_across *s) {
-    char text[SYMM_ERR_TEXT];
     SYMM_ASSERT(s->net);
-    if (!s->unsaid.code) return;
-    snprintf(text, sizeof text, "%s", symm_status_text());
-    if (!s->net->ops->enter(s->net)) {
-        s->net->ops->tell(s->net, &s->unsaid);
-        s->unsaid.code = 0;
-    }
-    symm_status_adopt(text);
+    if (!s->unsaid.code || !s->net->ops->may(s->net)) return;
+    s->net->ops->tell(s->net, &s->unsaid);
+    s->unsaid.code = 0;
 }
 
 symmResult_t symm_across_fail(symm_across *s, symmResult_t r) {
@@ -213,7 +208,7 @@ symmResult_t symm_across_look(symm_across *s) {
     SYMM_TRY(symm_across_known(s));
     if (s->gpu) SYMM_TRY(symm_across_gpu_look(s));
     /* On GPUs threads make calls that may not use the mover. */
-    const int may = !s->gpu || !s->net->ops->enter(s->net);
+    const int may = !s->gpu || s->net->ops->may(s->net);
     if (may && s->net->ops->told(s->net, &word))
         return SYMM_ERR((symmResult_t)word.code,
                         "communicator %s: a rank of domain %d says: %.400s", s->outer.name,

@@ -104,6 +104,10 @@ static symmResult_t net_enter(symm_net *base) {
                     n->level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
 }
 
+static int net_may(symm_net *base) {
+    return may_enter((const net_mpi *)base);
+}
+
 static symmResult_t breaks(net_mpi *n, symmResult_t r) {
     if (!n->broken) {
         n->broken = r;
@@ -421,6 +425,7 @@ static symmResult_t net_part(symm_net *base, const int *ranks, int nranks, symm_
 
 static const symm_net_ops mpi_ops = {.name = "mpi",
                                      .enter = net_enter,
+                                     .may = net_may,
                                      .send = net_send,
                                      .receive = net_receive,
                                      .post = net_post,

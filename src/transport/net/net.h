@@ -28,8 +28,9 @@ typedef struct { /* where a message goes to, or comes from */
 } symm_net_end;
 typedef struct {
     const char *name; /* "mpi" */
-    /* Whether this thread may use it now. */
+    /* Whether this thread may use it now; may: 1, it may, and no error is said. */
     symmResult_t (*enter)(symm_net *n);
+    int (*may)(symm_net *n);
     /* Begin a message. Its memory is the mover's until `test` says that all are done, or `cancel`
      * returns. */
     symmResult_t (*send)(symm_net *n, symm_net_end to, const void *from, size_t bytes);
