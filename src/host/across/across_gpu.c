@@ -268,8 +268,8 @@ symmResult_t symm_across_gpu_run(symm_across *s, symmStream_t stream, symmResult
     }
     symm_comm_unvisit(g->c);
     g->c = NULL;
-    /* Nothing of a captured call has run. But NCCL's communicator is not the others' any more if
-     * its group has failed, and what others have said is said once. */
+    /* Nothing of a captured call has run. But once NCCL's group has begun, its communicator may
+     * differ from the others', and a word of theirs may have been taken, which comes only once. */
     const int fatal = begun && (!g->in.graph || g->given);
     return r && fatal ? symm_across_fail(s, r) : r;
 }

@@ -43,9 +43,9 @@ static void *leave_apart(void *arg) {
     return NULL;
 }
 
-/* NCCL returns when the last graph with a message of it is destroyed. The program may do that
- * later, or by what it does when it hears of an error: so a thread of its own waits. Without memory
- * or a thread this one does. */
+/* NCCL returns when the last graph with a message of it is destroyed. The program may do that much
+ * later, or only when it hears of the error that ends the communicator: so a thread of its own
+ * waits. Without memory or a thread this one does. */
 static void leave_nccl(symm_across_gpu *g, nccl_result (*end)(nccl_comm comm)) {
     pthread_t thread;
     const leaving l = {g->context, g->comm, end};
