@@ -65,8 +65,7 @@ const char *ncclGetLastError(ncclComm_t comm) {
 }
 NCCL_ALIAS(ncclGetLastError);
 
-/* WHO_IS_IT is no code of NCCL's: by it libsymm, which looks for a NCCL, knows this library
- * (src/transport/net/nccl.c). */
+/* WHO_IS_IT is no code of NCCL's: by it symmNcclOpen knows this library. */
 enum { WHO_IS_IT = 0x73796d6d };
 
 const char *ncclGetErrorString(ncclResult_t result) {

@@ -4,7 +4,6 @@
  * rank uses it. */
 #define _GNU_SOURCE /* dlinfo */
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 
 #include "perf_gpu.h"
 #include "perf_nccl.h"
+#include "symm_nccl.h"
 
 /* ---- NCCL's side: what nccl.h declares; types and reductions have our numbers ---- */
 
@@ -74,16 +74,6 @@ struct perf_nccl {
 
 /* ---- opening ---- */
 
-static void *open_library(const char *path) {
-    static const char *const usual[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
-                                        "/usr/local/cuda/lib/libnccl.so.2"};
-    void *so = NULL;
-    if (path) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < sizeof usual / sizeof *usual && !so; i++)
-        so = dlopen(usual[i], RTLD_NOW | RTLD_LOCAL);
-    return so ? so : dlopen(usual[0], RTLD_NOW | RTLD_LOCAL); /* for its reason */
-}
-
 /* The name of the first required function that is missing; NULL: none. */
 static const char *look_up(void *so) {
 #define FIND(name, symbol, required, params) \
@@ -97,14 +87,14 @@ static const char *look_up(void *so) {
 }
 
 static int load(const char *path, char *err, size_t cap) {
-    struct link_map *map = NULL;
-    void *so = open_library(path);
-    if (!so)
-        return snprintf(err, cap, "--vs nccl: %s (--nccl FILE or PERF_NCCL_LIB names another)",
-                        dlerror()),
-               -1;
-    if (!dlinfo(so, RTLD_DI_LINKMAP, &map) && map)
-        snprintf(lib.path, sizeof lib.path, "%s", map->l_name);
+    void *so = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL)
+                    : symmNcclOpen(NULL, 0, lib.path, sizeof lib.path);
+    if (!so) {
+        const char *why = path ? dlerror() : lib.path;
+        snprintf(err, cap, "--vs nccl: %.200s (--nccl FILE or PERF_NCCL_LIB names another)", why);
+        return -1;
+    }
+    if (path) snprintf(lib.path, sizeof lib.path, "%s", path);
     const char *missing = look_up(so);
     int code = missing ? 0 : lib.version(&lib.number);
     if (!missing && !code) return 0;

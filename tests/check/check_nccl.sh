@@ -181,6 +181,12 @@ says "one beside libtorch" "22809
 0 $key of 23007" "$dir/opens" "$lib" $key "$dir/site/torch/lib/libtorch_cuda.so"
 says "one on the library path, never ourselves" "22809
 0 $key of 23007" env LD_LIBRARY_PATH="$path:$dir/new" "$dir/opens" "$lib" $key
+for kind in DT_RPATH:--disable-new-dtags DT_RUNPATH:--enable-new-dtags; do
+    $cc -DOPENS tests/fake/nccl_program.c -ldl -Wl,"${kind#*:}" -Wl,-rpath,"$dir/new" \
+        -o "$dir/paths" 2>"$dir/err" || t_fail "a program with ${kind%:*} builds" "$(shown)"
+    says "one on the program's ${kind%:*}, though by its name the loader finds us" "22809
+0 $key of 23007" env LD_PRELOAD="$lib" "$dir/paths" "$lib" $key
+done
 says "an older one that lacks a call" "22005
 5 ncclParamGetParameter is a call of NCCL's own: $dir/old/libnccl.so.2 has no \
 pncclParamGetParameter" env SYMM_NCCL_LIB="$dir/old/libnccl.so.2" "$dir/opens" "$lib" $key
@@ -190,7 +196,8 @@ says "ourselves" "22809
     env SYMM_NCCL_LIB="$lib" "$dir/opens" "$lib" $key
 cp "$lib" "$dir/copy.so"
 says "another copy of us: no circle" "22809
-5 " env SYMM_NCCL_LIB="$dir/copy.so" "$dir/opens" "$lib" $key
+5 $none: SYMM_NCCL_LIB=$dir/copy.so: it is symm itself, or no NCCL" \
+    env SYMM_NCCL_LIB="$dir/copy.so" "$dir/opens" "$lib" $key
 t_equal "and the log says why" 1 "$(shown | grep -c 'copy.so: it is symm itself, or no NCCL')"
 echo junk >"$dir/broken.so"
 got=$(SYMM_NCCL_LIB=$dir/broken.so "$dir/opens" "$lib" $key 2>/dev/null)
