@@ -298,7 +298,7 @@ static void the_generation_counts_what_reached_the_device(void) {
     T_EQ(generation(s), 3);
     T_OK(symmSyncedRef(s, &data, &word));
     T_EQ(data.len, SY_BYTES);
-    T_EQ(word.len, sizeof g);
+    T_EQ(word.len, sizeof(uint64_t));
     T_OK(symmRefPtr(&data, comm, SYMM_REF_OWNER, &p));
     T_CHECK(p == (const void *)sy_gpu(s, NULL));
     T_OK(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g));

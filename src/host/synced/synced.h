@@ -116,6 +116,6 @@ void symm_synced_drop_cpu(symm_synced *s);
 symmResult_t symm_synced_drop_gpu(symm_synced *s);
 symmResult_t symm_synced_drop_word(symm_synced *s);
 /* This process's address of rank's word. */
-_Atomic uint32_t *symm_synced_word(const symm_synced *s, int rank);
+uint64_t *symm_synced_word(const symm_synced *s, int rank);
 
 #endif

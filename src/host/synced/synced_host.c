@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "device/common/signals.h"
 
 enum { ALIGN = 4096 };
 
@@ -59,15 +60,13 @@ static symmResult_t run_zero(void *args) {
 }
 
 struct stamp {
-    _Atomic uint32_t *word;
+    uint64_t *word;
     uint32_t value;
 };
 
 static symmResult_t run_stamp(void *args) {
     const struct stamp *t = args;
-    /* Release pairs with the acquire in read_word (synced_look.c), in the peers: who reads the
-     * number reads the data. */
-    atomic_store_explicit(t->word, t->value, memory_order_release);
+    symm_signal_raise(t->word, t->value); /* pairs with read_word (synced_look.c), in the peers */
     return symmSuccess;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/handle.h"
 #include "base/text.h"
+#include "device/common/signals.h"
 #include "host/comm/comm.h"
 #include "host/window/space.h"
 
@@ -85,20 +86,18 @@ symmResult_t symmSyncedPublish(symmSynced_t synced, symmStream_t stream, uint32_
 
 /* A GPU's memory is read by a copy in the library's own stream, which waits for no work of the
  * user's. */
-static symmResult_t read_word(const symm_comm *c, _Atomic uint32_t *word, uint32_t *generation) {
+static symmResult_t read_word(const symm_comm *c, const uint64_t *word, uint32_t *generation) {
     symm_cuda_scope scope;
     if (!c->cuda) {
-        /* Acquire pairs with the release in run_stamp (synced_host.c): who reads the number reads
-         * the data. */
-        *generation = atomic_load_explicit(word, memory_order_acquire);
+        *generation = (uint32_t)symm_signal_raised(word); /* pairs with run_stamp (synced_host.c) */
         return symmSuccess;
     }
     SYMM_TRY(symm_gpu_push(c, &scope));
-    uint32_t seen = 0;
-    int cu = c->vmm->copy(&seen, (const void *)word, sizeof seen);
+    uint64_t seen = 0;
+    int cu = c->vmm->copy(&seen, word, sizeof seen);
     symm_gpu_pop(c, &scope);
     if (cu) return symm_vmm_error(c->vmm, cu, "reading the generation of a synced buffer");
-    *generation = seen;
+    *generation = (uint32_t)seen;
     return symmSuccess;
 }
 
@@ -128,7 +127,7 @@ symmResult_t symmSyncedPoll(const symmRef_t *word, symmComm_t comm, int rank,
     void *at;
     if (!generation) return SYMM_ERR(symmInvalidArgument, "symmSyncedPoll: generation is NULL");
     SYMM_TRY(symmRefPtr(word, comm, rank, &at));
-    if (word->len < sizeof(uint32_t) || word->off % sizeof(uint32_t))
+    if (word->len < sizeof(uint64_t) || word->off % sizeof(uint64_t))
         return SYMM_ERR(symmInvalidArgument,
                         "symmSyncedPoll: word refers to %llu bytes at %llu: pass the word of "
                         "symmSyncedRef",
@@ -155,7 +154,7 @@ static symmResult_t refs(symm_synced *s, symmRef_t *data, symmRef_t *word) {
     if (word) {
         SYMM_TRY(symm_synced_need_word(s));
         SYMM_TRY(symmRefGet((void *)symm_synced_word(s, s->comm->rank), &w));
-        w.len = sizeof(uint32_t);
+        w.len = sizeof(uint64_t);
     }
     if (data) *data = d;
     if (word) *word = w;

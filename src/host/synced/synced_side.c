@@ -43,18 +43,18 @@ static symmResult_t give(symm_synced *s, uint64_t off, int *gone) {
 
 /* ---- the word ---- */
 
-_Atomic uint32_t *symm_synced_word(const symm_synced *s, int rank) {
-    return (_Atomic uint32_t *)(void *)symm_heap_addr(s->heap, rank, s->word_off);
+uint64_t *symm_synced_word(const symm_synced *s, int rank) {
+    return (uint64_t *)(void *)symm_heap_addr(s->heap, rank, s->word_off);
 }
 
 /* In a block of its own, so it keeps its place when the device side changes. */
 symmResult_t symm_synced_need_word(symm_synced *s) {
     uint64_t off;
     if (s->word_off != SYMM_NO_OFFSET) return symmSuccess;
-    SYMM_TRY(take(s, sizeof(uint32_t), &off));
+    SYMM_TRY(take(s, sizeof(uint64_t), &off));
     s->word_off = off;
     const symm_vmm *v = s->comm->vmm;
-    int cu = v->fill((void *)symm_synced_word(s, s->comm->rank), sizeof(uint32_t), 0);
+    int cu = v->fill((void *)symm_synced_word(s, s->comm->rank), sizeof(uint64_t), 0);
     if (!cu) return symmSuccess;
     symmResult_t r = symm_vmm_error(v, cu, "clearing the generation of a synced buffer");
     symm_synced_drop_word(s);

@@ -20,7 +20,7 @@ static void check_side(const symm_synced *s, const symm_side *side) {
 void symm_synced_check(const symm_synced *s) {
     const int both = s->head == SYMM_SYNCED_SYNCED;
     SYMM_ASSERT(s->busy == 1 && s->handle && s->heap && s->comm && s->ops);
-    SYMM_ASSERT(s->word_off == SYMM_NO_OFFSET || s->word_off % sizeof(uint32_t) == 0);
+    SYMM_ASSERT(s->word_off == SYMM_NO_OFFSET || s->word_off % sizeof(uint64_t) == 0);
     SYMM_ASSERT(!s->pending || s->mark.seq);
     SYMM_ASSERT(s->head >= SYMM_SYNCED_UNINITIALIZED && s->head <= SYMM_SYNCED_SYNCED);
     SYMM_ASSERT(!s->flow || s->flow == SYMM_SYNCED_PUSHING || s->flow == SYMM_SYNCED_PULLING);
