@@ -82,6 +82,10 @@ static void sends_receives_groups(void) {
 static void split(void) {
     with_comm(ga_split);
 }
+static void shrink(void) {
+    T_EXPECT_WARNINGS();
+    with_comm(ga_shrink);
+}
 static void windows(void) {
     with_comm(ga_window);
 }
@@ -167,5 +171,6 @@ static void a_revoked_one_ends_graphs(void) {
 
 T_MAIN_MPI(T_TIMEOUT(matrix, 120), T_TIMEOUT(in_rank_order, 120), T_TIMEOUT(large, 60),
            T_TIMEOUT(two_streams_eager_and_captured, 60), T_TIMEOUT(sends_receives_groups, 60),
-           T_TIMEOUT(split, 60), T_TIMEOUT(windows, 60), T_TIMEOUT(a_revoked_one_ends_kernels, 60),
-           T_TIMEOUT(graphs_outlive_it, 60), T_TIMEOUT(a_revoked_one_ends_graphs, 60))
+           T_TIMEOUT(split, 60), T_TIMEOUT(shrink, 60), T_TIMEOUT(windows, 60),
+           T_TIMEOUT(a_revoked_one_ends_kernels, 60), T_TIMEOUT(graphs_outlive_it, 60),
+           T_TIMEOUT(a_revoked_one_ends_graphs, 60))

@@ -213,6 +213,25 @@ static inline void ga_split(const gc_rank *g, symmComm_t comm) {
     gk_bench_free(&b);
 }
 
+/* Without each rank in turn, which waits meanwhile; without the last one behind its revoke. */
+static inline void ga_shrink(const gc_rank *g, symmComm_t comm) {
+    gk_bench b = gk_bench_new();
+    for (int out = 0; out < g->n; out++) {
+        symmComm_t child = NULL;
+        const int stays = g->rank != out;
+        gk_works(comm, g->rank, g->n, &b);
+        gc_meet(g);
+        if (!stays && out == g->n - 1) T_OK(symmCommRevoke(comm, 0));
+        if (stays) {
+            T_OK(symmCommShrink(comm, &out, 1, &child, NULL, 0));
+            gk_works(child, g->rank - (g->rank > out), g->n - 1, &b);
+        }
+        gc_meet(g);
+        if (stays) T_OK(symmCommDestroy(child));
+    }
+    gk_bench_free(&b);
+}
+
 /* One registration, a window in each domain: the calls find it. */
 static inline void ga_window(const gc_rank *g, symmComm_t comm) {
     enum { BYTES = 1 << 20 };

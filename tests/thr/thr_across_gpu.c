@@ -11,7 +11,7 @@ static void matrix_rank(int rank, int n, void *arg) {
     ag_job *b = arg;
     const gc_rank g = ag_rank_of(b, rank);
     (void)n;
-    ga_matrix(&g, ag_open_rank(b, rank), ck_full() ? 240 : CK_SLOW ? 12 : 36);
+    ga_matrix(&g, ag_open_rank(b, rank), ck_full() ? 100 : CK_SLOW ? 12 : 36);
 }
 static void matrix(void) {
     const uint64_t seed = ck_seed();
@@ -47,6 +47,10 @@ static void sends_receives_groups(void) {
 }
 static void split(void) {
     ag_each_layout(ga_split);
+}
+static void shrink(void) {
+    T_EXPECT_WARNINGS();
+    ag_each_layout(ga_shrink);
 }
 static void windows(void) {
     ag_each_layout(ga_window);
@@ -280,7 +284,7 @@ static void sums_in_rank_order(void) {
 }
 
 T_MAIN(T_TIMEOUT(matrix, 120), T(several_steps_in_place), T(two_streams_eager_and_captured),
-       T(sends_receives_groups), T(split), T(windows), T(two_captures_in_turn),
+       T(sends_receives_groups), T(split), T(shrink), T(windows), T(two_captures_in_turn),
        T(captured_messages_are_of_one_kind_of_memory), T(one_rank_fails_at_creation),
        T(creation_has_a_deadline), T(wrong_buffers), T(messages_of_a_group_on_two_streams),
        T_TIMEOUT(sums_in_rank_order, 120))
