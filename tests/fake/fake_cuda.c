@@ -17,6 +17,7 @@ fake_cuda_config fake;
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    int waiting;                             /* threads that wait for it */
     int ready;                               /* cuInit was called */
     int calls[FAKE_DEVICES + 1][call_count]; /* [0]: no device current */
     int fail_at, fail_call, fail_left, fail_code;
@@ -46,11 +47,17 @@ void fake_unlock(void) {
 }
 
 void fake_wait(void) {
+    state.waiting++;
     pthread_cond_wait(&state.changed, &state.lock);
+    state.waiting--;
 }
 
 void fake_wake(void) {
-    pthread_cond_broadcast(&state.changed);
+    if (state.waiting) pthread_cond_broadcast(&state.changed);
+}
+
+void fake_wait_for(pthread_cond_t *own) {
+    pthread_cond_wait(own, &state.lock);
 }
 
 static void refresh(void) {

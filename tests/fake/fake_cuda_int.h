@@ -3,6 +3,8 @@
 #ifndef FAKE_CUDA_INT_H_
 #define FAKE_CUDA_INT_H_
 
+#include <pthread.h>
+
 #include "transport/cuda/cuda_multicast.h"
 #include "transport/vmm/mc_object.h"
 #include "fake_cuda.h"
@@ -31,6 +33,8 @@ void fake_lock(void);
 void fake_unlock(void);
 void fake_wait(void); /* releases the lock until fake_wake is called */
 void fake_wake(void);
+/* The same until *own is signalled: a stream's thread would wake at everything that changes. */
+void fake_wait_for(pthread_cond_t *own);
 /* Counts the call. Returns the code with which it must fail at once, or 0. Without the lock. */
 int fake_enter(int call);
 #define ENTER(name)                        \

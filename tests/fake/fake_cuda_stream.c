@@ -111,7 +111,7 @@ static void *worker(void *arg) {
     cu_stream s = arg;
     fake_lock();
     for (;;) {
-        while (!s->first && !s->stop) fake_wait();
+        while (!s->first && !s->stop) fake_wait_for(&s->given);
         if (!s->first) break;
         struct op *op = s->first;
         s->first = op->next;
@@ -130,6 +130,7 @@ static cu_stream new_stream(cu_context context, unsigned flags) {
     cu_stream s = calloc(1, sizeof *s);
     T_CHECK(s != NULL);
     *s = (struct cu_stream_st){.next = streams, .context = context, .flags = flags};
+    pthread_cond_init(&s->given, NULL);
     s->threaded = fake.queued;
     if (s->threaded) T_EQ(pthread_create(&s->thread, NULL, worker, s), 0);
     return streams = s;
@@ -138,9 +139,10 @@ static cu_stream new_stream(cu_context context, unsigned flags) {
 static void stop(cu_stream s) {
     fake_lock();
     s->stop = 1;
-    fake_wake();
+    pthread_cond_signal(&s->given);
     fake_unlock();
     if (s->threaded) pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->given);
 }
 
 static cu_stream implied(cu_context c) {
@@ -205,7 +207,7 @@ int fake_enqueue(cu_stream stream, struct op *op) {
         stream->placed++;
     } else if (!cu && stream->threaded) {
         fake_op_append(&stream->first, &stream->last, op);
-        fake_wake();
+        pthread_cond_signal(&stream->given);
     } else {
         now = !cu;
     }

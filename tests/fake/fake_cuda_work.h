@@ -81,7 +81,8 @@ struct cu_stream_st {
     struct op *first, *last;
     int busy, stop, threaded, implied; /* implied: a NULL or per-thread stream */
     pthread_t thread;
-    pthread_t owner; /* of a per-thread stream */
+    pthread_cond_t given; /* to it: first, or stop */
+    pthread_t owner;      /* of a per-thread stream */
     cu_graph capture;
     int placed,
         joined; /* ops captured here; of these, how many the capture's first stream waits for */

@@ -10,7 +10,8 @@
 #include "symm.h"
 #include "symm_types.h"
 
-#define NAP_US        20
+#define NAP_US        20 /* between two looks: at first, and at most */
+#define NAP_MOST_US   400
 #define LEFT_GRACE_NS 1000000000ull
 
 typedef struct {
@@ -68,7 +69,8 @@ static inline int again(const run *r, int peer, int stage, uint64_t since, int *
         __atomic_load_n(&host_of(r->a, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT &&
         (*left)++) /* as left_for_good of dev.cuh */
         return leave(r, symmRemoteError, peer, stage);
-    usleep(NAP_US);
+    const uint64_t nap = (now - since) / 8000; /* with more threads than cores, polls take time */
+    usleep((useconds_t)(nap < NAP_US ? NAP_US : nap < NAP_MOST_US ? nap : NAP_MOST_US));
     return 0;
 }
 
