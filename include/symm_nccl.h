@@ -9,8 +9,7 @@
 extern "C" {
 #endif
 
-/* Opens a NCCL that is not symm's own drop-in, and returns its handle for dlsym. It is looked for,
- * in this order:
+/* Opens a NCCL that is not symm's own drop-in. It is looked for, in this order:
  *  - file, if it is neither NULL nor "": there alone. SYMM_NCCL_LIB is what users set for it.
  *  - a loaded library whose name begins with libnccl.so. With loadedOnly != 0 there alone.
  *  - where pip puts it beside a loaded libtorch
@@ -18,11 +17,13 @@ extern "C" {
  *    loader's defaults
  *  - the folders of CUDA in /usr/local/cuda, and what the loader finds by the name libnccl.so.2
  *
- * text (up to cap bytes): the file that was opened; without one the reason.
+ * *library: a handle for dlsym. path: the file, up to cap bytes.
  * Requires: dlclose for each handle, or none, so that the library stays.
- * Order: any thread, before or after any other call; CUDA is not touched.
- * Errors: NULL. No message is logged. */
-SYMM_API void *symmNcclOpen(const char *file, int loadedOnly, char *text, size_t cap);
+ * Order: local, any thread; CUDA is not touched.
+ * Errors: symmNotSupported: there is none; symmGetLastError says where it was looked for. As a
+ * program may go on without, nothing is logged. */
+SYMM_API symmResult_t symmNcclOpen(const char *file, int loadedOnly, void **library, char *path,
+                                   size_t cap);
 
 #ifdef __cplusplus
 }

@@ -16,25 +16,29 @@ static nccl_calls calls;
 static int there;
 static char found[512]; /* its file, or why there is none */
 
-static int take(void *library) {
-    if (!library) return 0;
+static void take(void *library) {
 #define SYMBOL(class, ret, name, params, args, why) \
     *(void **)(void *)&calls.name = dlsym(library, "p" #name);
 #include "symbols.def"
 #undef SYMBOL
-    return 1;
+    there = 1;
 }
 
 static int already_loaded(void) {
-    return there = take(symmNcclOpen(NULL, 1, found, sizeof found));
+    void *library;
+    if (!symmNcclOpen(NULL, 1, &library, found, sizeof found)) take(library);
+    return there;
 }
 
 static void look(void) {
     symm_nccl_params p;
+    void *library;
     if (symm_nccl_params_load(&p))
         snprintf(found, sizeof found, "%s", ncclGetLastError(NULL));
+    else if (symmNcclOpen(p.lib, 0, &library, found, sizeof found))
+        snprintf(found, sizeof found, "%s", symmGetLastError(NULL));
     else
-        there = take(symmNcclOpen(p.lib, 0, found, sizeof found));
+        take(library);
     if (there) symm_nccl_say(symmLogInfo, "drop-in: calls of NCCL's own go to %s", found);
 }
 

@@ -87,10 +87,13 @@ static const char *look_up(void *so) {
 }
 
 static int load(const char *path, char *err, size_t cap) {
-    void *so = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL)
-                    : symmNcclOpen(NULL, 0, lib.path, sizeof lib.path);
+    void *so = NULL;
+    if (path)
+        so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    else
+        (void)symmNcclOpen(NULL, 0, &so, lib.path, sizeof lib.path);
     if (!so) {
-        const char *why = path ? dlerror() : lib.path;
+        const char *why = path ? dlerror() : symmGetLastError(NULL);
         snprintf(err, cap, "--vs nccl: %.200s (--nccl FILE or PERF_NCCL_LIB names another)", why);
         return -1;
     }

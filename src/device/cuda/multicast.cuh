@@ -29,22 +29,21 @@
 
 /* ---- reductions that the switch has: plan.c's switch_reduces ------------------------------ */
 
+/* of: the reduction's number, the same in all threads. */
 template <int T> struct multicast { /* none of this type */
-    DEV uint4 add(const char *) { return make_uint4(0, 0, 0, 0); }
-    DEV uint4 most(const char *p) { return add(p); }
-    DEV uint4 least(const char *p) { return add(p); }
+    DEV uint4 load(const char *, int) { return make_uint4(0, 0, 0, 0); }
 };
-#define MULTICAST_ADDS(T, what)                                          \
-    template <> struct multicast<T> {                                    \
-        DEV uint4 add(const char *p) { return multicast_add_##what(p); } \
-        DEV uint4 most(const char *p) { return add(p); }                 \
-        DEV uint4 least(const char *p) { return add(p); }                \
+#define MULTICAST_ADDS(T, what)                                                \
+    template <> struct multicast<T> {                                          \
+        DEV uint4 load(const char *p, int) { return multicast_add_##what(p); } \
     };
-#define MULTICAST_ORDERS(T, sum, what)                                     \
-    template <> struct multicast<T> {                                      \
-        DEV uint4 add(const char *p) { return multicast_add_##sum(p); }    \
-        DEV uint4 most(const char *p) { return multicast_max_##what(p); }  \
-        DEV uint4 least(const char *p) { return multicast_min_##what(p); } \
+#define MULTICAST_ORDERS(T, sum, what)                             \
+    template <> struct multicast<T> {                              \
+        DEV uint4 load(const char *p, int of) {                    \
+            if (of == SYMM_OP_MAX) return multicast_max_##what(p); \
+            if (of == SYMM_OP_MIN) return multicast_min_##what(p); \
+            return multicast_add_##sum(p);                         \
+        }                                                          \
     };
 MULTICAST_ADDS(symmFloat32, f32)
 MULTICAST_ADDS(symmFloat16, f16)
@@ -68,11 +67,8 @@ struct cast_move {
 };
 template <int T, int REDUCE_THERE>
 DEV void cast_load(const run &r, uint4 &v, const char *p, int align) {
-    const int op = (int)r.a->op;
     if (REDUCE_THERE) {
-        v = op == SYMM_OP_MAX   ? multicast<T>::most(p)
-            : op == SYMM_OP_MIN ? multicast<T>::least(p)
-                                : multicast<T>::add(p);
+        v = multicast<T>::load(p, (int)r.a->op);
     } else {
         uint32_t w[4];
         load_user(w, p, 16, align);

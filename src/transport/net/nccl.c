@@ -37,9 +37,13 @@ static void take(void *library) {
     calls.registers = registers();
 }
 static void look(const char *named) {
-    void *library = symmNcclOpen(named, 0, found, sizeof found);
-    if (library) take(library);
-    there = library && !*lacks;
+    void *library;
+    if (symmNcclOpen(named, 0, &library, found, sizeof found)) {
+        snprintf(found, sizeof found, "%s", symm_status_text());
+        return;
+    }
+    take(library);
+    there = !*lacks;
     if (there) SYMM_INFO("messages between domains of GPUs go by the NCCL in %s", found);
 }
 

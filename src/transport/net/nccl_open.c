@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status.h"
 #include "symm_nccl.h"
 
 enum { PATH_BYTES = 4096, SEEN = 4, DIRS_BYTES = 64 << 10 };
@@ -123,22 +124,34 @@ static void *look(void) {
     return found;
 }
 
-void *symmNcclOpen(const char *file, int loadedOnly, char *text, size_t cap) {
-    struct link_map *map = NULL;
-    const int named = file && *file;
-    pthread_mutex_lock(&lock);
-    void *found = named ? open_at(file) : already_loaded();
-    const char *why = named && !found ? dlerror() : NULL;
-    if (!named && !loadedOnly && !found) found = look();
-    pthread_mutex_unlock(&lock);
-    if (found && !dlinfo(found, RTLD_DI_LINKMAP, &map) && map)
-        snprintf(text, cap, "%s", map->l_name);
-    else if (named)
-        snprintf(text, cap, "SYMM_NCCL_LIB=%.200s: %.250s", file,
+/* Nobody has logged the text: it is the caller's to say that the program needs one. */
+static symmResult_t none(const char *file, const char *why, int loadedOnly) {
+    char text[SYMM_ERR_TEXT];
+    if (file)
+        SYMM_SAY(text, sizeof text, "SYMM_NCCL_LIB=%.200s: %.250s", file,
                  why ? why : "it is symm itself, or no NCCL");
     else
-        snprintf(text, cap, "none is loaded%s",
+        SYMM_SAY(text, sizeof text, "no real NCCL is loaded%s",
                  loadedOnly ? ""
                             : ", beside libtorch or on the library path (SYMM_NCCL_LIB names one)");
-    return found;
+    symm_status_adopt(text);
+    return symmNotSupported;
+}
+
+symmResult_t symmNcclOpen(const char *file, int loadedOnly, void **library, char *path,
+                          size_t cap) {
+    struct link_map *map = NULL;
+    if (file && !*file) file = NULL;
+    if (!library || !path)
+        return SYMM_ERR(symmInvalidArgument, "symmNcclOpen: %s is NULL",
+                        library ? "path" : "library");
+    pthread_mutex_lock(&lock);
+    void *found = file ? open_at(file) : already_loaded();
+    const char *why = file && !found ? dlerror() : NULL;
+    if (!file && !loadedOnly && !found) found = look();
+    pthread_mutex_unlock(&lock);
+    if (!found) return none(file, why, loadedOnly);
+    *library = found;
+    snprintf(path, cap, "%s", !dlinfo(found, RTLD_DI_LINKMAP, &map) && map ? map->l_name : "");
+    return symmSuccess;
 }
