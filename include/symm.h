@@ -8,12 +8,13 @@
  * Conventions
  *  - Every call returns a symmResult_t. symmGetLastError has the text: it names argument and value.
  *    Nothing is printed except the log (SYMM_DEBUG=WARN, INFO, TRACE).
- *  - Out-parameters come last, except where NCCL has a call of that name. They are written only on
- *    success.
+ *  - Out-parameters come last, and the object first, except where NCCL has a call of that name, and
+ *    in what is made after one. They are written only on success.
  *  - Sizes are size_t, flags are unsigned; symmCommShrink, symmCommRevoke and symmWindowRegister
  *    take int, as in NCCL.
  *  - Info structs: the caller sets `size` to the struct's sizeof, the call fills in the rest.
- *  - A handle that is not live, or NULL where a pointer is needed: symmInvalidArgument.
+ *  - Any call may return symmInvalidArgument (a handle that is not live, NULL where a pointer is
+ *    needed, a value out of range) and symmOutOfMemory. `Errors:` has what a call has besides.
  *
  * `Order:` says which ranks make a call.
  *  - local: no other rank is involved.
@@ -212,7 +213,7 @@ SYMM_API const char *symmGetLastError(symmComm_t comm);
  * Any process may make it. If a rank is in this process, or in a child that was forked later, the
  * ranks meet there. If none is, they meet at a thread of this process, which must then live until
  * they have their communicator; after that it may end. An id serves one communicator.
- * Order: local. */
+ * Order: local. Errors: symmSystemError: it can listen nowhere. */
 SYMM_API symmResult_t symmGetUniqueId(symmUniqueId_t *id);
 
 /* Creates a communicator of nranks ranks. Needs no MPI.
@@ -241,7 +242,7 @@ SYMM_API symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank,
 /* Creates all n ranks of a communicator in this process. With GPUs comms[i] drives devices[i]
  * (NULL: 0..n-1). On the host backend devices is ignored and the ranks are thread ranks: drive each
  * from a thread of its own, or several from one thread between symmGroupStart and symmGroupEnd.
- * Order: local. */
+ * Order: local. Errors: as of symmCommInitRank. */
 SYMM_API symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices);
 
 /* Ranks of one color get a new communicator, ordered by (key, old rank). SYMM_SPLIT_NOCOLOR gets
@@ -304,8 +305,7 @@ SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
  * program that nobody is told of: if a peer comes more than a second late, that collective and all
  * later ones end without a result. A peer that launches a graph that waits for this rank's part
  * waits for a second, then gets symmRemoteError.
- * Requires: as symmCommFinalize.
- * Order: local. */
+ * Requires, Errors: as symmCommFinalize. Order: local. */
 SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
 
 /* Ends the communicator on every rank, then frees it here. Once this has returned:
@@ -420,7 +420,8 @@ SYMM_API symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win);
  * the beginning. Nothing is copied. What is mapped stays mapped, and the new memory is mapped
  * behind it. If the addresses there are taken, all of it is mapped at another offset: peers'
  * pointers change then (symmWindowQuery, symmWindowPeerPtr). On all ranks or on none.
- * Order: collective. */
+ * Order: collective.
+ * Errors: symmInvalidUsage: its memory was freed; symmNotSupported: it is over several domains. */
 SYMM_API symmResult_t symmWindowGrow(symmWindow_t win, size_t size);
 
 typedef struct {
@@ -446,7 +447,7 @@ SYMM_API symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info);
  *    2, 4 and 8 bytes are atomic among all ranks, through whichever of their addresses, and order
  *    memory as they say. So the program's own flags may stand in for a barrier. On GPUs: CUDA's of
  *    system scope (atomicAdd_system, cuda::atomic of thread_scope_system).
- * Order: local. */
+ * Order: local. Errors: symmInvalidUsage: this rank's memory of it was freed. */
 SYMM_API symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr);
 /* Multicast address of byte `offset`: one for all ranks, in a range of addresses of its own. What a
  * GPU stores there goes to every rank's memory, and a load-reduce reads all of it (PTX: multimem).

@@ -76,7 +76,8 @@ typedef struct {
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* Makes an arena over a heap. config NULL: LOCAL with defaults.
- * Order: LOCAL: local. SYM: local, same order on all ranks, as a call on SYM. */
+ * Order: LOCAL: local. SYM: local, same order on all ranks, as a call on SYM.
+ * Errors: symmNeedGrow: the zone has no room for its stripes. */
 SYMM_API symmResult_t symmArenaCreate(symmHeap_t heap, const symmArenaConfig_t *config,
                                       symmArena_t *arena);
 /* Ends it. All memory goes back to the heap, blocks too.

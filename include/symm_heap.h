@@ -76,14 +76,16 @@ SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, size_t symBytes, size_t loca
  * counted (symSkipped and localSkipped of symmHeapInfo_t). *freed (may be NULL): bytes, of this
  * rank.
  * Requires: the ranks' work on the heap has ended.
- * Order: collective. */
+ * Order: collective.
+ * Errors: symmMismatch: ranks differ in keep, or in their calls on SYM. */
 SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, size_t keep, size_t *freed);
 /* Gives back to SYM what was freed where the ranks have no common order (by graphs that are gone):
  * as much as every rank has. Also lets go, where every rank is done with them, of captures' memory
  * that was never bound to a plan (symm_lane.h) and whose graph is gone, and of the addresses of
  * graphs' own (symmLaneAlias). Waits for this rank's work on blocks that graphs had left and the
  * program has freed (symmLaneFree).
- * Order: collective. */
+ * Order: collective.
+ * Errors: symmMismatch: ranks differ in their calls on SYM. */
 SYMM_API symmResult_t symmHeapCollect(symmHeap_t heap);
 /* Compares the ranks' calls on SYM, then those on the stripes of symmetric arenas (symm_arena.h).
  * In guard mode it also looks at all red zones and all free memory, inside arenas too, and at those
@@ -161,7 +163,7 @@ typedef struct {
     uint64_t symPeak, localPeak;       /* most used so far */
     uint64_t symLargest, localLargest; /* largest free piece */
     uint64_t blocks, chunks;           /* how many */
-    uint64_t limbo;                    /* bytes that wait for symmHeapCollect */
+    uint64_t uncollected;              /* bytes that wait for symmHeapCollect */
     uint64_t calls;                    /* calls on SYM so far; equal on all ranks */
     uint64_t digest;                   /* of them */
     uint64_t symSkipped, localSkipped; /* bytes of chunks that the last symmHeapTrim found in use */

@@ -100,7 +100,7 @@ typedef struct {
 /* Sizes and counts of a lane. Order: local. */
 SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info);
 
-/* ---- plans: the memory of a graph ------------------------------------------------------------
+/* ---- memory plans: the memory of a graph -----------------------------------------------------
  * Graphs of one lane share offsets: they must not run at the same time. Inside a graph a block lies
  * where another one has ended only if it comes after that one's free along the graph's edges; for
  * SYM also only if a collective or barrier in which every rank hears from every rank lies between.

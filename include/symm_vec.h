@@ -55,7 +55,8 @@ SYMM_API symmResult_t symmVecReserve(symmVec_t vec, size_t bytes);
 SYMM_API symmResult_t symmVecGrow(symmVec_t vec, size_t bytes);
 /* Makes it `bytes` long and gives back whole chunks behind them, on all ranks or on none.
  * Requires: the ranks' work on those bytes has ended.
- * Order: collective. */
+ * Order: collective.
+ * Errors: symmInvalidArgument: it is shorter already. */
 SYMM_API symmResult_t symmVecShrink(symmVec_t vec, size_t bytes);
 
 /* Where this process now reaches the first byte of a rank's part. Order: local, any thread. */

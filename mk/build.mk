@@ -107,7 +107,8 @@ $(foreach isa,$(ISAS),$(eval $(call reduce_rule,$(isa))))
 # ---- GPU kernels ----
 # One fat binary per element type, and one for those that only move. All variants share them.
 FATBINS  := $(OUT)/cuda
-GPU_DEPS := $(wildcard src/device/cuda/*.cuh) src/device/common/types.inl include/symm_types.h \
+GPU_DEPS := $(wildcard src/device/cuda/*.cuh) \
+            $(addprefix src/device/common/,types.inl records.h p2p_ring.h) \
             include/symm_device_ptx.cuh include/symm.h $(FATBINS)/flags
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 # -fmad=false: a fused multiply-add rounds differently from the host. A spill is a warning, and so
@@ -260,8 +261,7 @@ $(OUT)/symm-mpi.pc: FORCE
 	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm-mpi' > $@
 
 to = $(DESTDIR)$(PREFIX)/$(1)
-# symm_types.h is the library's own.
-PUBLIC := $(filter-out include/symm_mpi.h include/symm_types.h,$(wildcard include/*.h)) \
+PUBLIC := $(filter-out include/symm_mpi.h,$(wildcard include/*.h)) \
           $(wildcard include/*.cuh)
 # As they lie in the tree, so that what they say of each other's places is true there too.
 DOC_DIR := share/doc/symm

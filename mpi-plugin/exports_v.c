@@ -186,7 +186,7 @@ static symmResult_t copy_own(char *part, size_t bytes, const side *own, int to_r
     if (bytes) memcpy(to_root ? part : own->at, to_root ? own->at : part, bytes);
     return symmSuccess;
 }
-/* A message for each of the root's parts, one behind the other: every other rank has one alone. All
+/* A message for each of the root's parts, one after the other: every other rank has one alone. All
  * are made, also where one has failed: a peer that waits for MPI hears of nothing else. own: what
  * this rank has, or gets; NULL: the root's stays where it is. */
 static symmResult_t messages(pmpi_state *s, int call, int root, const sides *parts,

@@ -177,7 +177,7 @@ static ncclResult_t check_signals(int n, const ncclWaitSignalDesc_t *signals) {
     return ncclSuccess;
 }
 
-/* A list is several calls of symm, one behind the other. */
+/* A list is several calls of symm, one after the other. */
 ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *signals, ncclComm_t comm,
                             cudaStream_t stream) {
     enum { AT_ONCE = 72 }; /* as many ranks as there can be */

@@ -12,7 +12,7 @@
 #include "info.h"
 #include "info_map.h"
 #include "symm_synced.h"
-#include "symm_types.h"
+#include "device/common/records.h"
 
 enum {
     HOST_RANKS = 2,

@@ -59,7 +59,7 @@ static void work(int n) {
     CASE(name, (mpis, finish()), (ours, finish()))            \
     CASE(name##_s, (mpis, finish()), (ours, finish_stream())) \
     CASE(name##_w, (mpis, work(n), finish()), (ours, work(n), finish()))
-/* A request and a call; then what ends the one behind the other. */
+/* A request and a call; then what ends the one after the other. */
 #define OURS(call)                                                            \
     (must(MPI_Grequest_start(ask, drop, cancel, NULL, &request)), must(call), \
      must(symmStreamHostFunc(stream, done, &request)))

@@ -18,7 +18,7 @@ needed() { readelf -d "$1" | awk '/NEEDED/ { gsub(/[][]/, "", $NF); print $NF }'
 
 for name in libsymm libsymm-mpi; do
     so=$lib/$name.so
-    header=$(find include -name '*.h' ! -name symm_mpi.h ! -name symm_types.h | sort)
+    header=$(find include -name '*.h' ! -name symm_mpi.h | sort)
     [ $name = libsymm ] || header=include/symm_mpi.h
     if [ ! -e "$so" ]; then
         [ $name = libsymm-mpi ] && t_skip "$name is built" "there is no MPI" && continue

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "symm_types.h"
+#include "../../src/device/common/records.h"
 
 /* Bytes up to which all_reduce of two ranks goes by loads here, so that little memory shows both of
  * its ways. */

@@ -8,7 +8,7 @@
 #include "base/wait.h"
 #include "fake_cuda.h"
 #include "symm.h"
-#include "symm_types.h"
+#include "device/common/records.h"
 
 #define NAP_US        20 /* between two looks: at first, and at most */
 #define NAP_MOST_US   400

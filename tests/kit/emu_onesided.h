@@ -1,5 +1,5 @@
 /* emu_onesided.h - one-sided calls for the GPU kernel on fibers (emu.h): ranks with memory, calls
- * that are launched one behind the other, and what memory must hold afterwards. T_SEED: the first
+ * that are launched one after the other, and what memory must hold afterwards. T_SEED: the first
  * case; T_CASES: how many. One thread. */
 #ifndef EMU_ONESIDED_H_
 #define EMU_ONESIDED_H_

@@ -299,7 +299,7 @@ static inline void gk_force(symmComm_t comm, symmColl_t coll, int kernel, int ct
     c->gpus.quarter = !ctas && !threads && c->nranks > 1; /* what is forced has any size */
     c->windows.version++;                                 /* remembered calls are planned again */
 }
-/* How direct kernels go where a buffer is in no window or buffers do not lie alike: SYMM_RELAY_. */
+/* How direct kernels go where a buffer is in no window, or alignments differ: SYMM_RELAY_. */
 static inline void gk_relay(symmComm_t comm, int relay) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     c->params.relay = relay;

@@ -269,7 +269,7 @@ static void last_out(lk *k, void *arg) {
     k->lane[1] = NULL;
     T_OK(symmHeapCollect(k->heap));
     T_OK(symmHeapQuery(k->heap, &i));
-    T_EQ(i.symUsed + i.limbo, 0);
+    T_EQ(i.symUsed + i.uncollected, 0);
 }
 
 static void lanes_end_with_blocks_that_peers_still_write(void) {
@@ -418,7 +418,7 @@ static void captured_collectives_spare_barriers(void) {
 }
 
 /* Barriers that nobody sees: in a graph on one stream, eager on another. They are calls of one
- * communicator, one behind the other. */
+ * communicator, one after the other. */
 static void replays_and_epochs(lk *k, void *arg) {
     symmStream_t s = k->stream[0];
     enum { ROUNDS = 200 };

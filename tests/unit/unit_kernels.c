@@ -51,7 +51,7 @@ static int has_way(const symm_kernel_row *row, int way) {
     return row->staged && (way == STAGED || (way == STRAIGHT && row->stages_dst));
 }
 
-/* Between windows, where all buffers are in some and lie alike. */
+/* Between windows, where all buffers are in some and have the same alignment. */
 static int way_of(const sample *s) {
     if (!symm_kernels[s->plan.kernel].relay) return way_of_hop(s);
     const uint64_t first = s->dst[0], part = s->call.count * s->call.esize;

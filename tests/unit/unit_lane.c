@@ -280,7 +280,7 @@ static void trim_and_the_last_lane_give_all_back(void) {
     T_CHECK(freed >= 4 * LK_MB); /* of the piece under c nothing */
     T_EQ(lk_info(k.lane[0]).symReserved, 0);
     T_OK(symmHeapQuery(k.heap, &i));
-    T_CHECK(i.limbo >= 2 * LK_MB);
+    T_CHECK(i.uncollected >= 2 * LK_MB);
     T_OK(symmHeapCollect(k.heap));
     lk_free(k.lane[0], c);
     T_OK(symmStreamSynchronize(k.stream[0]));
@@ -288,7 +288,7 @@ static void trim_and_the_last_lane_give_all_back(void) {
     k.lane[0] = k.lane[1] = NULL;
     T_OK(symmHeapCollect(k.heap));
     T_OK(symmHeapQuery(k.heap, &i));
-    T_EQ(i.symUsed + i.localUsed + i.limbo, 0);
+    T_EQ(i.symUsed + i.localUsed + i.uncollected, 0);
     lk_close(&k);
 }
 

@@ -148,7 +148,7 @@ static void G_3_2_fork_and_join_carry_order(void) {
     lk_order(t, s);
     lk_free(k.lane[0], a);
     lk_free(k.lane[0], c);
-    char *d = lk_local(k.lane[0], 3 * B); /* all three, one behind the other */
+    char *d = lk_local(k.lane[0], 3 * B); /* all three, one after the other */
     T_CHECK(d == a);
     lk_fill(s, d, 3 * B, 4);
     lk_check(s, d, 3 * B, 4);
@@ -315,7 +315,7 @@ static void G_4_2_live_memory_keeps_other_graphs_out(void) {
     lk_close(&k);
 }
 
-/* Launches of a lane's graphs on different streams come one behind the other, without the program's
+/* Launches of a lane's graphs on different streams come one after the other, without the program's
  * events. */
 static void G_5_a_change_of_stream_keeps_the_order(void) {
     lk k;
@@ -381,7 +381,7 @@ static void G_6_trim_gives_back_what_no_plan_uses(void) {
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED), 0);
     T_OK(symmHeapCollect(k.heap));
     T_OK(symmHeapQuery(k.heap, &i));
-    T_EQ(i.symUsed + i.limbo, 0);
+    T_EQ(i.symUsed + i.uncollected, 0);
     lk_close(&k);
 }
 

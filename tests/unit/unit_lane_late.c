@@ -360,7 +360,7 @@ static void G_6_collect_waits_for_a_late_free(void) {
     T_OK(symmHeapCollect(k.heap));
     T_CHECK(atomic_load(&gate.open));
     T_OK(symmHeapQuery(k.heap, &i));
-    T_EQ(i.symUsed + i.limbo, 0);
+    T_EQ(i.symUsed + i.uncollected, 0);
     T_CHECK(heap_gives(&k, left, BIG, SYMM_ALLOC_SYM));
     lk_close(&k);
 }

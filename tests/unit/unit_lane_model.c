@@ -474,7 +474,7 @@ static void end_all(model *m) {
     T_OK(symmHeapCollect(m->k.heap));
     T_OK(symmHeapCheck(m->k.heap));
     T_OK(symmHeapQuery(m->k.heap, &i));
-    T_EQ(i.symUsed + i.localUsed + i.limbo, 0);
+    T_EQ(i.symUsed + i.localUsed + i.uncollected, 0);
     for (uint64_t u = 0; u < UNITS; u++) T_EQ(atomic_load(unit(m->k.rank, u)), 0);
     for (int s = 0; s < STREAMS; s++) T_OK(symmStreamDestroy(m->stream[s]));
 }

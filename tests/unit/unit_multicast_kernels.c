@@ -1,6 +1,6 @@
 /* unit_multicast_kernels.c - the kernels over the multicast range, on fibers (emu.h): a store there
  * is one for each rank, in any order and late, and neither a release nor a load by another address
- * comes behind it without an alias fence. Calls on 3 to 8 ranks, drawn, one behind the other and
+ * comes behind it without an alias fence. Calls on 3 to 8 ranks, drawn, one after the other and
  * between kernels that use the same windows by their usual addresses; every byte of all windows
  * compared with what the calls mean. And kernels that must leave. T_SEED: the first case; T_CASES:
  * how many. */

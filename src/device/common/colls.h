@@ -3,7 +3,7 @@
 #define SYMM_COLLS_H_
 
 #include "symm.h"
-#include "symm_types.h"
+#include "device/common/records.h"
 
 /* Of a rank's buffer: see coll.def. */
 typedef enum { SYMM_NONE, SYMM_COUNT, SYMM_EACH, SYMM_VARIES } symm_holds;
@@ -30,9 +30,11 @@ typedef struct { /* a call */
     symmColl_t coll;
     uint64_t count; /* elements; where one buffer has some for each rank: of one rank */
     uint32_t type, op, esize;
-    /* A rank; 0 where the collective has none. Of one with a count per rank that stands for rooted
-     * calls of a group: how many they are, less one. */
-    int32_t root;
+    union {
+        int32_t root;  /* a rank; 0 where the collective has none */
+        int32_t fused; /* with a count per rank, in place of rooted calls of a group: how many they
+                        * are, less one */
+    };
     /* Of a call with a count per rank: bytes of this rank's buffers. Ranks differ in it, so that
      * it decides nothing that they must agree on; count is 0. */
     uint64_t local;

@@ -4,7 +4,7 @@
 #define SYMM_KERNELS_H_
 
 #include "symm.h"
-#include "symm_types.h"
+#include "device/common/records.h"
 
 /* The largest message of a kernel: any; what one slot of packets holds; what a slot for each rank
  * holds (two-shot); what one slot of LL packets holds; what one slot of lines holds, of which no

@@ -1,11 +1,11 @@
 /* signals.h - signals of one-sided calls on the host backend: raising one, and waiting for it. The
- * words lie in the control block of the rank that waits (symm_types.h). Besides, how kernels of the
+ * words lie in the control block of the rank that waits (records.h). Besides, how kernels of the
  * program wait for a word, wherever it lies. wait.c has the functions. The thread that runs the
  * call or kernel; no lock. */
 #ifndef SYMM_SIGNALS_H_
 #define SYMM_SIGNALS_H_
 
-#include "symm_types.h"
+#include "device/common/records.h"
 
 /* *raised = count: this rank has raised the signal so often. What it has put, or learned of, before
  * is seen by who sees the count. */

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "../../../include/symm.h"
-#include "../../../include/symm_types.h"
+#include "../common/records.h"
 #include "ptx.cuh"
 
 /* Polls of a word in this GPU's memory between two looks at the host's, about a millisecond:

@@ -7,7 +7,7 @@
  * replay of a graph raises, and uses up, its own. A store needs no atomic of the link, and what is
  * stored does not depend on what has arrived. The count is loaded beside the copy's data.
  *
- * Order. The calls of a communicator run one behind the other: every thread has passed the wait of
+ * Order. The calls of a communicator run one after the other: every thread has passed the wait of
  * enter_grid, behind which all that earlier kernels have stored comes. So of two kernels none reads
  * a count that the other is about to write.
  *

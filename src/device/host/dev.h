@@ -9,7 +9,7 @@
 #ifndef SYMM_DEV_H_
 #define SYMM_DEV_H_
 
-#include "symm_types.h"
+#include "device/common/records.h"
 
 #ifdef __CUDACC__
 #error "the GPU primitives are not part of this build"

@@ -13,7 +13,7 @@ static int ended(const symm_p2p_channel *ch) {
     return ch->op < 0;
 }
 
-/* As many steps as can be made one behind the other; 0: none. A big message gives way to the other
+/* As many steps as can be made one after the other; 0: none. A big message gives way to the other
  * channels after each chunk. */
 static int step(symm_p2p *p, symm_p2p_channel *ch) {
     int moved = 0, more = 1;

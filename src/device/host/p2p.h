@@ -7,7 +7,7 @@
 #ifndef SYMM_P2P_H_
 #define SYMM_P2P_H_
 
-#include "symm_types.h"
+#include "device/common/records.h"
 #include "device/common/p2p_ring.h"
 
 /* Rings are walked through as long as all of a communicator's together are no larger than WALK, but

@@ -9,7 +9,7 @@ typedef struct { /* a kernel at work */
     symm_cta cta;
     const symm_p2p_op *ops;
     const symm_p2p_op *at; /* the call that is looked at */
-    int polls;             /* of a head that has not come, one behind the other */
+    int polls;             /* of a head that has not come, one after the other */
     int patient;           /* what a receiver could load is not put into the ring yet */
 } symm_p2p;
 

@@ -17,7 +17,7 @@
 #define LONG_NS 1000000000ull
 
 #define VAIN_NS    1000u /* a yield that returns within that has let nobody run */
-#define VAIN_MOST  32u   /* so many of them, one behind the other, and the thread sleeps */
+#define VAIN_MOST  32u   /* so many of them, one after the other, and the thread sleeps */
 #define VAIN_AGAIN 4u    /* and so many until it sleeps again */
 
 static uint64_t now_ns(void) {

@@ -126,7 +126,7 @@ symmResult_t symm_cross_join(const symm_across_call *a, void *dst, char *const *
 
 /* Of reductions by contributions: *at, in the stage, is this rank's factor. */
 symmResult_t symm_cross_scalar(const symm_across_call *a, uint64_t *at);
-/* dst = the contributions of all ranks, in their order, which lie one behind the other. count: of
+/* dst = the contributions of all ranks, in their order, which lie one after the other. count: of
  * one. scalars: each rank's factor, if the reduction has one. */
 symmResult_t symm_cross_reduce(const symm_across_call *a, void *dst, const char *all, size_t count,
                                const uint64_t *scalars);

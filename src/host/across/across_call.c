@@ -54,6 +54,12 @@ symmResult_t symm_across_check_stream(const symm_across *s, const char *call, sy
                     s->outer.name);
 }
 
+/* coll.def has a row of a shape that is not above. */
+static symmResult_t no_way(const symm_across *s, const symm_coll_row *row) {
+    return SYMM_ERR(symmNotSupported, "%s: not over several domains (%s)", row->call,
+                    s->outer.name);
+}
+
 static symmResult_t check_place(const symm_across *s, const symm_coll_row *row,
                                 const symm_counts *counts, symmStream_t stream) {
     SYMM_TRY(symm_across_check_stream(s, row->call, stream));
@@ -266,8 +272,7 @@ symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_
     symm_across *s = (symm_across *)o;
     const symm_coll_row *row = &symm_colls[k->coll];
     ready c = {.a = {.s = s, .k = k, .stream = stream}, .as = shape_of(row)};
-    SYMM_ASSERT(c.as);
-    symmResult_t r = check_place(s, row, counts, stream);
+    symmResult_t r = c.as ? check_place(s, row, counts, stream) : no_way(s, row);
     if (!r) r = symm_across_begin(s);
     if (r) return symm_group_refuse(r);
     r = call_inside(&c, row, counts);

@@ -201,7 +201,7 @@ static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user
     a->type = k->type;
     a->op = l->call.op;
     a->esize = l->call.esize;
-    fill_plan(a, &l->plan, c->cuda, k->root);
+    fill_plan(a, &l->plan, c->cuda, symm_fused_is(k) ? 0 : k->root);
     if (symm_kernels[l->plan.kernel].multicast) a->flags |= bound(l);
     a->extents = k->extents;
     l->sig = signature(&l->call, a->op);

@@ -8,7 +8,11 @@
 
 typedef struct symm_coll { /* what the user asked for */
     symmColl_t coll;
-    int32_t root; /* a rank; 0 where the collective has none, or what fused.h says */
+    union {
+        int32_t root;  /* a rank; 0 where the collective has none */
+        int32_t fused; /* with a count per rank, in place of rooted calls of a group (fused.h):
+                        * how many they are, less one */
+    };
     const void *src;
     void *dst;
     uint64_t count;

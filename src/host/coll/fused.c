@@ -82,7 +82,7 @@ symm_coll symm_fused_call(const symm_coll *const *calls, int n, int rank, int nr
                           symm_extent *extents) {
     const symm_coll *like = calls[0];
     symm_coll k = {.coll = (symmColl_t)row_of(like)->fuses,
-                   .root = n - 1,
+                   .fused = n - 1,
                    .type = like->type,
                    .op = like->op,
                    .extents = extents};

@@ -21,12 +21,12 @@ int symm_fused_pays(const symm_fused *f, const symm_coll *like, int nranks);
  * to end first. */
 symmResult_t symm_fused_check(const symm_coll *const *calls, int n, int rank);
 /* The call that stands for the n calls, with extents of 2 * nranks. Its buffers are from the first
- * part of any to the last, whatever else lies in between; its root says how many it is. */
+ * part of any to the last, whatever else lies in between. */
 symm_coll symm_fused_call(const symm_coll *const *calls, int n, int rank, int nranks,
                           symm_extent *extents);
 /* Whether it is one, and the bytes of all parts of its buffers. */
 static inline int symm_fused_is(const symm_coll *k) {
-    return k->extents && k->root > 0;
+    return k->extents && k->fused > 0;
 }
 uint64_t symm_fused_bytes(const symm_coll *k, int nranks);
 

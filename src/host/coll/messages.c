@@ -147,8 +147,8 @@ static int collect_streams(const symm_message *m, int n, symmStream_t *streams) 
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-typedef struct { /* what a group has queued, and the memory for all that its end needs */
-    symm_p2p_list list;
+typedef struct {        /* what a group has queued, and the memory for all that its end needs */
+    symm_p2p_list list; /* first: freeing it frees the batch */
     symm_message *calls;
     symmStream_t *streams;
     int n, cap;
@@ -168,7 +168,7 @@ void symm_p2p_list_unref(symm_p2p_list *list) {
     SYMM_ASSERT(atomic_load_explicit(&list->refs, memory_order_relaxed) > 0);
     /* Acquire and release: whoever frees comes after every run. */
     if (atomic_fetch_sub_explicit(&list->refs, 1, memory_order_acq_rel) == 1)
-        free((char *)list - offsetof(batch, list));
+        free(list); /* the first of its batch */
 }
 
 static char *cut(char **at, size_t bytes) {

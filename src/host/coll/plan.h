@@ -4,7 +4,7 @@
 #define SYMM_PLAN_H_
 
 #include "symm.h"
-#include "symm_types.h"
+#include "device/common/records.h"
 #include "device/common/colls.h"
 #include "device/common/kernels.h"
 

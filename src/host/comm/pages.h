@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "symm_types.h"
+#include "device/common/records.h"
 #include "base/status.h"
 
 #define SYMM_PAGE_STRIDE 4096u

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 #include "symm.h"
-#include "symm_types.h"
+#include "device/common/records.h"
 #include "base/status.h"
 #include "device/common/kernels.h"
 #include "host/stream/stream.h"

@@ -13,7 +13,7 @@
  *           offset
  *  region   a slot that memory is mapped into piece by piece, while it is in use (region.h): what
  *           heaps are made of
- *  control  the slot of a communicator that holds its control block and scratch (symm_types.h); the
+ *  control  the slot of a communicator that holds its control block and scratch (records.h); the
  *           communicator's base is the address of rank 0's, so its offset is 0
  *  thread ranks: all ranks are threads of this process and memory is mapped once; a flat "offset"
  *  is then whatever leads from

@@ -309,7 +309,7 @@ symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info) {
                              .localLargest = s[1].largest,
                              .blocks = s[0].blocks + s[1].blocks,
                              .chunks = (uint64_t)(h->zone[0].count + h->zone[1].count),
-                             .limbo = h->limbo_bytes,
+                             .uncollected = h->limbo_bytes,
                              .calls = h->calls,
                              .digest = h->digest,
                              .symSkipped = h->zone[SYMM_ZONE_SYM].skipped,

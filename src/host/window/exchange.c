@@ -30,7 +30,7 @@ static symmResult_t gather(exchange *x, const symm_brought *mine) {
     return symm_comm_gather(x->c, mine, x->all, sizeof *mine, x->stage);
 }
 
-/* What this rank brings: pieces one behind the other, found by their hash. */
+/* What this rank brings: pieces one after the other, found by their hash. */
 static void bring_check(const symm_bring *b) {
     uint64_t total = 0;
     SYMM_ASSERT(b->count >= 0 && b->count <= SYMM_MAX_SEGMENTS);

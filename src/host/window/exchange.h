@@ -10,7 +10,7 @@
 
 typedef struct {               /* what this rank brings */
     symm_vmm_handle **handles; /* [count] one reference each, the caller's */
-    symm_part *parts;          /* [count] one behind the other */
+    symm_part *parts;          /* [count] one after the other */
     int count, room;           /* room: of both lists, where symm_window_find has made them */
     uint64_t total;            /* sum of bytes */
     uint64_t id;               /* hash of the segments, never 0 if count */

@@ -25,7 +25,7 @@ symmResult_t symm_multicast_open(symm_comm *c, const char *stage);
 /* No rank's slots are left here. */
 void symm_multicast_close(symm_space *s);
 
-/* Binds own memory, handles[n] with parts[n], which lies one behind the other from the slot's
+/* Binds own memory, handles[n] with parts[n], which lies one after the other from the slot's
  * beginning: of it, what lies in [lo, hi), which is the same on all ranks. It is bound on all ranks
  * or on none. Nothing happens where c->windows.multicast is 0 or the space has no object.
  * [collective] */

@@ -1,4 +1,4 @@
-/* symm_types.h - the plain records that host and device code share. Fixed layout, sizes asserted.
+/* records.h - the plain records that host and device code share. Fixed layout, sizes asserted.
  *
  * Control block: one per rank, library-owned, at offset 0 of the rank's part of the flat range, so
  * every rank reaches every other's at base + r*stride. "Owner" below is the rank in whose block a
@@ -6,8 +6,8 @@
  *
  * Two words carry all of a kernel's signalling, both 64 bit: (epoch << 32 | number). Epochs grow by
  * one per collective of the communicator; comparisons are made on the difference, so they wrap. */
-#ifndef SYMM_TYPES_H_
-#define SYMM_TYPES_H_
+#ifndef SYMM_RECORDS_H_
+#define SYMM_RECORDS_H_
 
 #include <stdint.h>
 
@@ -195,7 +195,7 @@ typedef struct {
 /* Point-to-point (cuda/p2p.cuh). Units in the ring of an ordered pair are numbered from 0, for
  * ever; a message has the number of its first unit, and one. What the sender writes lies with the
  * receiver, what the receiver writes with the sender. */
-typedef struct {               /* a call; its channel's calls lie one behind the other */
+typedef struct {               /* a call; its channel's calls lie one after the other */
     uint64_t buff, off, count; /* off: flat offset of buff, or SYMM_STAGED */
     uint8_t type, esize_log, peer;
     uint8_t sends, last; /* last: of its channel, which ends with it */
