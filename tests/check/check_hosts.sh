@@ -26,7 +26,7 @@ on_hosts() {
     export LAYOUT=$2
     program=$3
     shift 3
-    # Open MPI 4.1 may fail to connect two processes on a busy machine, and says so itself: once more.
+    # Open MPI 4.1 may fail to connect processes on a busy machine, and says so: once more then.
     for try in 1 2; do
         timeout 300 tests/hosts.sh "$hosts" "$build/test/$program" "$@" >"$dir/log" 2>&1
         rc=$?
