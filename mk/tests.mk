@@ -285,7 +285,7 @@ LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
 MUTANTS   := tests/check/check_mutants.sh
 # Of mutants some; check-full runs all of them, in parts beside each other.
 # Two programs at a time keep their limits on a slow machine; check-full has three times as long.
-REST_AT_ONCE := $(if $(T_FULL),6,2)
+REST_AT_ONCE := $(if $(T_FULL),4,2)
 PARTS     := $(if $(T_FULL),$(foreach k,1 2 3 4 5 6 7 8,'$(MUTANTS) $(k)/8'),$(MUTANTS))
 # check-full: all collectives and messages with more ranks as well. What else these programs test
 # does not change beyond the ranks of NP. Full matrices are for CHECK_NP: each case costs every rank
