@@ -18,7 +18,7 @@ extern "C" {
  *  - the folders of CUDA in /usr/local/cuda, and what the loader finds by the name libnccl.so.2
  *
  * *library: a handle for dlsym. path: the file, up to cap bytes.
- * Requires: dlclose for each handle, or none, so that the library stays.
+ * Requires: dlclose gives back what each call took. Without it the library stays.
  * Order: local, any thread; CUDA is not touched.
  * Errors: symmNotSupported: there is none; symmGetLastError says where it was looked for. As a
  * program may go on without, nothing is logged. */

@@ -292,6 +292,7 @@ PARTS     := $(if $(T_FULL),$(foreach k,1 2 3 4 5 6 7 8,'$(MUTANTS) $(k)/8'),$(M
 # time, and the cores are few.
 MORE_NP   := $(if $(T_FULL),$(filter-out $(CHECK_NP) $(NP),6 7 12 16))
 COLL_TESTS = $(filter mp_matrix mp_device_api mp_onesided mp_p2p mp_pmpi,$(MP_TESTS))
+# mp_across: 16 ranks in domains show what 12 would.
 AT_MORE    = $(call at,$(MORE_NP),$(COLL_TESTS:%=$(TEST)/%)) \
              $(if $(HAVE_MPI),$(foreach n,$(filter-out 12,$(MORE_NP)),\
                'np=$(n):$(TEST)/mp_across matrix'))

@@ -2,7 +2,7 @@
  * windows and NCCL refuses them over our memory, it gets memory from ncclMemAlloc: it shall be
  * measured at its best. The table of its functions is written once, under a lock, before any
  * rank uses it. */
-#define _GNU_SOURCE /* dlinfo */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>

@@ -1,7 +1,8 @@
-/* signals.h - signals of one-sided calls on the host backend: raising one, and waiting for it. The
- * words lie in the control block of the rank that waits (records.h). Besides, how kernels of the
- * program wait for a word, wherever it lies. wait.c has the functions. The thread that runs the
- * call or kernel; no lock. */
+/* signals.h - signals of one-sided calls on the host backend: raising one, and waiting for it.
+ * Their words lie in the control block of the rank that waits (records.h); those of synced buffers'
+ * generations, which are raised and read alike, in heaps. Besides, how kernels of the program wait
+ * for a word, wherever it lies. wait.c has the functions. The thread that runs the call or kernel;
+ * no lock. */
 #ifndef SYMM_SIGNALS_H_
 #define SYMM_SIGNALS_H_
 

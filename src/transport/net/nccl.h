@@ -48,7 +48,7 @@ typedef struct {
 /* The process's NCCL: the first call looks for it and decides. named: its path; "": it is looked
  * for. symmNotSupported: there is none, and the text says where it was looked for. */
 symmResult_t symm_nccl_find(const char *named, const symm_nccl **out);
-/* The file that it was found in; "" before. */
+/* The file that it was found in, once symm_nccl_find has succeeded. */
 const char *symm_nccl_path(void);
 /* What a call of NCCL returned, as an error that names the call. symmSuccess for 0. */
 symmResult_t symm_nccl_error(const symm_nccl *n, nccl_result code, const char *call);
