@@ -118,14 +118,16 @@ link() { # program, kind, test, objects
         "$at/libsymm.a" "$beside/libsymm-images.so" -Wl,-rpath,"$(cd "$beside" && pwd)" \
         -pthread -ldl -lrt -lm -o "$program"
 }
+literal() { printf '%s' "$1" | sed 's/[][\\.*^$+?(){}]/\\&/g'; } # as a regular expression
 run() { # program, seconds, tests: 0 passed, 1 failed, 2 neither
     program=$1 limit=$2
     shift 2
+    case $program in /*) ;; *) program=$PWD/$program ;; esac # no other tree's: see pkill
     case $program in *.tsan) set -- $fixed "$program" "$@" ;; *) set -- "$program" "$@" ;; esac
     timeout -k 2 "$limit" "$@" >"$program.log" 2>&1
     rc=$?
     # Children that a mutant has forked and forgotten would spin on.
-    [ "$rc" = 0 ] || ! command -v pkill >/dev/null 2>&1 || pkill -KILL -f "^$program "
+    [ "$rc" = 0 ] || ! command -v pkill >/dev/null 2>&1 || pkill -KILL -f "^$(literal "$program") "
     case $rc in 0) return 0 ;; 1 | 124 | 137) return 1 ;; *) return 2 ;; esac
 }
 now() { echo $(($(date +%s%N) / 1000000)); }
