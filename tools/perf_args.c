@@ -72,7 +72,7 @@ static const flag_row flags[] = {
     {0, "vs", "mpi|nccl", KIND_VS, AT(vs), 0, 0,
      "measure Open MPI's (or, on GPUs, NCCL's) collective in between, on the same buffers"},
     {0, "nccl", "FILE", KIND_TEXT, AT(nccl), 0, 0,
-     "NCCL's library for --vs nccl (default: PERF_NCCL_LIB, else libnccl.so.2)"},
+     "NCCL's library for --vs nccl (default: PERF_NCCL_LIB, else as symm_nccl.h says)"},
     {0, "rounds", "N", KIND_INT, AT(rounds), 1, 1001,
      "interleaved rounds; their median counts (default 9 with --vs or --limits)"},
     {0, "limits", NULL, KIND_ON, AT(limits), 0, 0,

@@ -91,7 +91,7 @@ static int load(const char *path, char *err, size_t cap) {
     if (path)
         so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     else
-        (void)symmNcclOpen(NULL, 0, &so, lib.path, sizeof lib.path);
+        (void)symmNcclOpen(getenv("SYMM_NCCL_LIB"), 0, &so, lib.path, sizeof lib.path);
     if (!so) {
         const char *why = path ? dlerror() : symmGetLastError(NULL);
         snprintf(err, cap, "--vs nccl: %.200s (--nccl FILE or PERF_NCCL_LIB names another)", why);
