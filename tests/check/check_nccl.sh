@@ -203,7 +203,8 @@ echo junk >"$dir/broken.so"
 got=$(SYMM_NCCL_LIB=$dir/broken.so "$dir/opens" "$lib" $key 2>/dev/null)
 t_equal "one that is broken is named" 1 \
     "$(echo "$got" | grep -c "^5 $none: SYMM_NCCL_LIB=$dir/broken.so: .*broken.so")"
-if [ ! -e /usr/lib/libnccl.so.2 ] && ! ldconfig -p 2>/dev/null | grep -q libnccl; then
+if ! ls /usr/lib/libnccl.so.2 /usr/local/cuda/lib*/libnccl.so.2 >/dev/null 2>&1 &&
+    ! ldconfig -p 2>/dev/null | grep -q libnccl; then
     says "none" "22809
 5 $none: no real NCCL is loaded, beside libtorch or on the library path (SYMM_NCCL_LIB names one)" \
         "$dir/opens" "$lib" $key
