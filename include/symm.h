@@ -8,8 +8,8 @@
  * Conventions
  *  - Every call returns a symmResult_t. symmGetLastError has the text: it names argument and value.
  *    Nothing is printed except the log (SYMM_DEBUG=WARN, INFO, TRACE).
- *  - Out-parameters come last, and the object first, except where NCCL has a call of that name, and
- *    in what is made after one. They are written only on success.
+ *  - The object comes first, out-parameters last. Calls that NCCL has, and variants of them, keep
+ *    NCCL's order. Out-parameters are written only on success.
  *  - Sizes are size_t, flags are unsigned; symmCommShrink, symmCommRevoke and symmWindowRegister
  *    take int, as in NCCL.
  *  - Info structs: the caller sets `size` to the struct's sizeof, the call fills in the rest.

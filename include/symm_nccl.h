@@ -20,8 +20,8 @@ extern "C" {
  * *library: a handle for dlsym. path: the file, up to cap bytes.
  * Requires: dlclose gives back what each call took. Without it the library stays.
  * Order: local, any thread; CUDA is not touched.
- * Errors: symmNotSupported: there is none; symmGetLastError says where it was looked for. As a
- * program may go on without, nothing is logged. */
+ * Errors: symmNotSupported: there is none, or file is none; symmGetLastError has the reason.
+ * Nothing is logged, as the program may do without. */
 SYMM_API symmResult_t symmNcclOpen(const char *file, int loadedOnly, void **library, char *path,
                                    size_t cap);
 

@@ -28,8 +28,8 @@ visible() {
             END { print n + 0 }'
 }
 
-# Sets vs to the flags that compare with NCCL, where its library is found: by PERF_NCCL_LIB, the
-# loader, or as a Python package. Elsewhere vs is empty, and one line says why.
+# Sets vs to the flags that compare with NCCL, where its library is found: by PERF_NCCL_LIB, where
+# symm_nccl.h says, or as a Python package. Elsewhere vs is empty, and one line says why.
 # shellcheck disable=SC2034 # vs is the caller's
 find_nccl() {
     vs='--vs nccl'

@@ -23,7 +23,8 @@ static int registers(void) {
     return !said || !*said || strtol(said, NULL, 0) != 0;
 }
 
-/* The functions that are used; what is missing is in `lacks`. */
+/* The functions that are used; what is missing is in `lacks`. Then no other NCCL is looked for: the
+ * error names this one. */
 static void take(void *library) {
 #define LOOK_UP(name)                                          \
     *(void **)(void *)&calls.name = dlsym(library, "p" #name); \
