@@ -16,6 +16,8 @@
 #                      collective and what is made of sends; with two GPUs or more
 #   nccl-PROGRAM-RANKS a program of nccl-tests under symm-run, with each of its options that
 #                      changes what NCCL is asked for; where NCCL_TESTS names its directory
+#   decode-RANKS       tests/gpu/torch_decode.py, over NCCL with and without its graph mixing, and
+#                      under symm-run; where torchrun is, a GPU for each rank
 #   torch-CASE-RANKS   a case of tests/gpu/torch_train.py under symm-run, compared with gloo; where
 #                      torchrun is
 #
@@ -71,6 +73,9 @@ nccl_parts() {
     done
 }
 torch_parts() {
+    for ranks in 2 4 8; do
+        [ "$ranks" -gt "$devices" ] || echo "decode-$ranks"
+    done
     for ranks in $(rank_counts); do
         for case in $(sed -n 's/^def case_\([a-z]*\)(.*/\1/p' tests/gpu/torch_train.py); do
             echo "torch-$case-$ranks"
@@ -158,6 +163,26 @@ trained() { # ranks backend case [wrapper]: the case's line
         tests/gpu/torch_train.py "$2" "$3" 2>"$dir/torch.txt" | grep "^$3: "
     cat "$dir/torch.txt" >&2
 }
+# Two rounds, each program in turn.
+part_decode() { # ranks
+    passed=0 failed=0
+    for run in nccl.plain nomixing.plain symm.plain nccl.pool nomixing.pool symm.pool \
+        nccl.plain nomixing.plain symm.plain nccl.pool nomixing.pool symm.pool; do
+        mixing=1 under=env
+        [ "${run%.*}" != nomixing ] || mixing=0
+        [ "${run%.*}" != symm ] || under=$BIN/symm-run
+        if line=$(NCCL_GRAPH_MIXING_SUPPORT=$mixing timeout 90 "$under" torchrun --standalone \
+            --nproc-per-node "$1" tests/gpu/torch_decode.py "${run#*.}" 2>"$dir/torch.txt" |
+            grep '^decode'); then
+            passed=$((passed + 1))
+            echo "${run%.*} $line"
+        else
+            failed=$((failed + 1))
+            cat "$dir/torch.txt"
+        fi
+    done
+    echo "$passed passed, $failed failed, 0 skipped"
+}
 # The same words, numbers within the rounding of another order of reduction.
 part_torch() { # case ranks
     want=$(trained "$2" gloo "$1")
@@ -182,6 +207,7 @@ run_part() { # part
     torture) part_torture ;;
     table-*) part_table "${rest%-*}" "${rest##*-}" ;;
     nccl-*) part_nccl "${rest%-*}" "${rest##*-}" ;;
+    decode-*) part_decode "$rest" ;;
     torch-*) part_torch "${rest%-*}" "${rest##*-}" ;;
     esac
 }
