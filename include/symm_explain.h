@@ -14,7 +14,8 @@ typedef struct {
     char kernel[48];     /* kernel that a call would run */
     int ctas;            /* its CTAs */
     uint64_t chunkBytes; /* sent at once, before a wait; 0 if nothing is waited for in between */
-    int zeroCopySend;    /* this rank's sendbuff: 1 used in place, 0 staged through scratch */
+    int zeroCopySend;    /* this rank's sendbuff: 1 used in place, 0 staged through scratch; if the
+                          * reason says that ranks decide as they go: 1 */
     int zeroCopyRecv;    /* its recvbuff */
     char reason[2048];   /* what is staged and why, why this kernel, why no other. Never cut */
 } symmExplain_t;

@@ -76,7 +76,7 @@ static void hole_rank(int rank, int n, void *arg) {
 }
 static void a_buffer_that_is_not_there(void) {
     T_EXPECT_WARNINGS();
-    setenv("SYMM_DIRECT", "1", 1);
+    setenv("SYMM_DIRECT", "2", 1);
     T_FORK(RANKS, hole_rank, fk_new(ODD, 0));
 }
 

@@ -11,7 +11,7 @@
 #include "coll_expect.h"
 
 enum { RANKS = 3, ROUNDS = 24 };
-enum { NOBODY, ALL, ALL_BUT_0 };
+enum { NOBODY, ALL, ALL_BUT_0, ONLY_0 };
 
 typedef struct {
     const char *algo; /* SYMM_ALGO */
@@ -95,7 +95,7 @@ static void run_rank(int rank, int n, void *arg) {
     const size_t bytes = p->count * sizeof(int32_t) * (size_t)n;
     if (p->registered == NOBODY)
         unregistered(p, rank, bytes);
-    else if (p->registered == ALL || rank)
+    else if (p->registered == ALL || (p->registered == ONLY_0) == !rank)
         registered(p, rank, bytes);
     else
         beside_registered(p, rank, bytes);
@@ -150,8 +150,11 @@ static void staged_beside_registered(void) {
               .coll = symmCollAllGather,
               .registered = ALL_BUT_0,
               .count = 90001};
+    plan r = {
+        .algo = "reduce_load_store", .coll = symmCollReduce, .registered = ONLY_0, .count = 90001};
     with_ranks(&p, run_rank);
     with_ranks(&g, run_rank);
+    with_ranks(&r, run_rank); /* those that give wait for no result */
 }
 
 static void gathered_packets(void) {

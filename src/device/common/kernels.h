@@ -90,6 +90,10 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out);
  * thread that waits. NULL: nobody. */
 extern void (*symm_wait_long)(const symm_args *a, int peer);
 
+/* Host backend: the clock by which copies into and out of staging are timed (staging.c). NULL: the
+ * machine's; tests have their own. */
+extern uint64_t (*symm_copy_clock)(void);
+
 /* Gives the core to another thread. With more ranks than cores (SYMM_ARG_CROWDED), where yielding
  * has let nobody run again and again, by sleeping: a yield reaches only threads that the system
  * schedules together with this one, and ranks of several sessions or containers may not be. vain:

@@ -27,12 +27,15 @@ enum { SYMM_STATE_NONE = 0, SYMM_STATE_ALIVE = 1, SYMM_STATE_LEFT = 2 };
 /* Two cache lines per (CTA of the owner, source rank): written by the source, read by the owner.
  * ready: {epoch, chunks of the source that may be used}; released after src_off, dst_off and staged
  * bytes were written. sig, scalar: CTA 0 only, indexed by epoch & 1: what the source believes this
- * collective to be. A source can be at most one epoch ahead of the owner, so two places suffice.
+ * collective to be. way: the same, stored ahead of sig: rank 0 says which way the next calls go,
+ * others what they timed (staging.c). A source can be at most one epoch ahead of the owner, so two
+ * places suffice.
  * arrive: {epoch, chunks that the source has finished}; released after the source's last access to
  * the owner's chunk. It has a line of its own so that the source can take that line while the
  * owner still reads the other. */
 typedef struct {
-    uint64_t ready, src_off, dst_off, pad0;
+    uint64_t ready, src_off, dst_off;
+    uint32_t way[2];
     uint64_t sig[2], scalar[2];
     uint64_t arrive, pad1[7];
 } symm_inbox;
@@ -141,6 +144,18 @@ typedef struct {
     uint64_t raised[SYMM_SIGNAL_WORDS];
 } symm_signals;
 
+/* PROBE: STAGING, and timed. */
+enum { SYMM_WAY_UNSAID, SYMM_WAY_STAGING, SYMM_WAY_KERNEL, SYMM_WAY_PROBE };
+typedef struct {            /* owner only (staging.c) */
+    uint32_t took[2];       /* by parity: of a call that was timed */
+    uint32_t staged, timed; /* calls that went through staging; the epoch of the last timed one */
+    uint32_t made;          /* pages of places that calls walk through */
+    uint32_t now, said[2];  /* rank 0: which way calls go; what it has said, by parity */
+    uint32_t calls, row;  /* rank 0: since the last probe; in a row that spoke for the other way */
+    uint32_t asked, told; /* rank 0: `timed` of two kernels ago, and of the last one */
+    uint32_t pad[4];      /* to a line, so that what follows lies in whole ones */
+} symm_way;
+
 typedef struct {
     uint32_t magic, state; /* state: written by the owner, read by peers */
     uint64_t
@@ -162,6 +177,7 @@ typedef struct {
     symm_p2p_note p2p;
     symm_unequal unequal;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
+    symm_way way;
     symm_pair pair[2][SYMM_MAX_RANKS];
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
     symm_p2p_out p2p_out[SYMM_MAX_RANKS];
@@ -394,15 +410,18 @@ typedef struct {
 
 /* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
- * size. DIRECT: buffers in no window are read through the kernel, not staged. CROWDED: there are
- * more ranks than cores. CAST_SRC, CAST_DST: that buffer is bound in the multicast range. */
+ * size. DIRECT: buffers in no window are read through the kernel, not staged. EITHER: or staged, as
+ * rank 0 says (staging.c); NEAR: staged if it has said nothing yet. CROWDED: there are more ranks
+ * than cores. CAST_SRC, CAST_DST: that buffer is bound in the multicast range. */
 enum {
     SYMM_ARG_APART = 1,
     SYMM_ARG_NT = 2,
     SYMM_ARG_DIRECT = 4,
     SYMM_ARG_CROWDED = 8,
     SYMM_ARG_CAST_SRC = 16,
-    SYMM_ARG_CAST_DST = 32
+    SYMM_ARG_CAST_DST = 32,
+    SYMM_ARG_EITHER = 64,
+    SYMM_ARG_NEAR = 128
 };
 
 /* What a kernel leaves behind when it could not finish. */
@@ -435,6 +454,7 @@ enum {
 #else
 #define SYMM_STATIC_ASSERT _Static_assert
 #endif
+SYMM_STATIC_ASSERT(sizeof(symm_way) == 64, "what follows keeps its lines");
 SYMM_STATIC_ASSERT(sizeof(symm_inbox) == 128, "two cache lines per source");
 SYMM_STATIC_ASSERT(sizeof(symm_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_pair) == 64 && sizeof(symm_unequal) == 64, "one line each");

@@ -184,18 +184,23 @@ SYMM_DEV int symm_slice(symm_cta *c, int root, symm_piece p) {
     const uint64_t count = p.bytes >> a->host.esize_log;
     char *dsts[SYMM_MAX_RANKS], *to = NULL;
     const void *srcs[SYMM_MAX_RANKS];
+    int staged = 0;
     for (int r = 0; r < a->nranks; r++) {
         if (symm_ready_wait(c, r, p.k) || symm_load(c, r, p, &srcs[r])) return 1;
+        if (r != a->rank) staged |= symm_src_off(c, r) == SYMM_STAGED;
         if (root < 0) dsts[r] = symm_target(c, r, p);
         if (root >= 0 && root == r) to = symm_target(c, r, p);
     }
+    const uint64_t since = symm_copy_now(c);
     if (root < 0) {
         symm_reduce_to(c, dsts, srcs, count);
+        if (staged) symm_copy_took(c, since, 2 * p.bytes * (unsigned)a->nranks);
         return 0;
     }
     /* The place was last filled with chunk k-2, which the root has fetched when it arrives. */
     if (!to && p.k >= 2 && symm_arrive_from(c, root, p.k - 1)) return 1;
     symm_reduce_here(c, to ? to : symm_left(c, a->rank, p.k), srcs, count);
+    if (staged) symm_copy_took(c, since, p.bytes * (unsigned)a->nranks);
     return 0;
 }
 
@@ -251,6 +256,8 @@ static inline __attribute__((always_inline)) void symm_by_slices(symm_cta *c, in
     const uint64_t mine = symm_share(symm_chunks(a->count, per), c->cta, a->nctas);
     const uint64_t now =
         a->src_off != SYMM_STAGED && (!takes || a->dst_off != SYMM_STAGED) ? mine : 0;
+    const uint64_t bytes = a->count * a->esize;
+    symm_walk(c, bytes < a->host.chunk ? bytes : a->host.chunk);
     if (now == mine) symm_ready(c, (uint32_t)mine);
     if (symm_scalars(c)) return;
     if (a->flags & SYMM_ARG_DIRECT) {

@@ -32,7 +32,10 @@ typedef struct { /* one CTA at work */
     uint64_t left_seen; /* the wait (by its start) in which an awaited peer was seen to have left */
     int long_seen;      /* a wait of this kernel has lasted a second, and symm_wait_long was told */
     uint32_t vain;      /* of symm_give_core */
-    int heard;          /* every peer's signature of this epoch has come with its packets */
+    uint64_t walk;      /* where in its places this call stages (symm_walk) */
+    int timed;          /* copies into and out of staging are */
+    uint64_t copies, copied, copy_ns; /* those: how many, bytes, time */
+    int heard; /* every peer's signature of this epoch has come with its packets */
 } symm_cta;
 
 /* ---- memory order: every ordered access of the library's kernels ----------------------------- */
@@ -65,6 +68,9 @@ SYMM_DEV void symm_fence(void) {
 #endif
 }
 
+SYMM_DEV uint32_t symm_ld_relaxed4(const uint32_t *p) {
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
 SYMM_DEV void symm_st_relaxed4(uint32_t *p, uint32_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
@@ -203,20 +209,22 @@ SYMM_DEV char *symm_packet_data(char *packet) {
 }
 SYMM_DEV void symm_packet_put(const symm_cta *c, char *packet, const void *src, uint64_t bytes) {
     symm_move_cached(symm_packet_data(packet), src, bytes);
-    /* Pairs with symm_packet_wait. The flag carries the signature, so whoever got a packet need not
+    /* Pairs with symm_packet_came. The flag carries the signature, so whoever got a packet need not
      * look for it elsewhere. */
     symm_st_release((uint64_t *)(void *)packet, symm_word(c->epoch, c->a->sig));
     if (bytes > SYMM_HAND_OVER) return;
     symm_give_line(packet);
     for (uint64_t at = 0; at < bytes; at += 64) symm_give_line(symm_packet_data(packet) + at);
 }
+SYMM_DEV int symm_packet_came(const symm_cta *c, const char *packet) {
+    return symm_ld_acquire((const uint64_t *)(const void *)packet) == /* pairs with the release */
+           symm_word(c->epoch, c->a->sig);                            /* of symm_packet_put */
+}
 /* A packet of another signature is not ours: the wait goes on until its slow path has found who
  * differs. */
 SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
-    const uint64_t *flag = (const uint64_t *)(const void *)packet,
-                   want = symm_word(c->epoch, c->a->sig);
     uint64_t turns = 0;
-    for (uint32_t i = 1; symm_ld_acquire(flag) != want; i++)
+    for (uint32_t i = 1; !symm_packet_came(c, packet); i++)
         if (symm_wait_turn(c, &i, peer, SYMM_STAGE_PACKET, &turns)) return 1;
     return 0;
 }
@@ -234,6 +242,62 @@ int symm_direct_check(symm_cta *c);
 
 SYMM_DEV int symm_is_private(uint64_t off) {
     return off >> 62 == SYMM_PRIVATE >> 62;
+}
+
+/* ---- staging (staging.c) --------------------------------------------------------------------- */
+
+/* The room of a place where scratch has it, what a call must stage to walk through it, and how
+ * often it must fit in. */
+#define SYMM_WALK       (1ull << 20)
+#define SYMM_WALK_LEAST (16u << 10)
+#define SYMM_WALK_STEPS 4u
+
+/* Bytes between two places. */
+SYMM_DEV uint64_t symm_place_bytes(const symm_cta *c) {
+    const uint64_t least = c->a->host.chunk, per = 4ull * (unsigned)c->a->nctas;
+    return least < SYMM_WALK && per * SYMM_WALK <= c->a->scratch.host.stage_bytes ? SYMM_WALK
+                                                                                  : least;
+}
+/* Staging place of chunk k in rank's scratch; out: the destination's half. */
+SYMM_DEV char *symm_stage(const symm_cta *c, int rank, uint64_t k, int out) {
+    const symm_scratch *s = &c->a->scratch;
+    uint64_t place = ((unsigned)c->cta * 2u + (k & 1u)) * 2u + (unsigned)out;
+    return symm_flat(c->a, rank,
+                     s->host.stage_off + (c->epoch & 1u) * s->host.stage_bytes +
+                         place * symm_place_bytes(c) + c->walk);
+}
+
+/* Calls that stage less than a place has walk through it, each behind the last one of its parity: a
+ * line that another core has read last waits for that core's cache when it is written again, one
+ * that has meanwhile gone on to the shared cache does not. `bytes`: of one place; equal on all
+ * ranks. */
+void symm_walk_far(symm_cta *c, uint64_t bytes);
+SYMM_DEV void symm_walk(symm_cta *c, uint64_t bytes) {
+    if (bytes >= SYMM_WALK_LEAST && !(c->a->flags & SYMM_ARG_DIRECT)) symm_walk_far(c, bytes);
+}
+
+/* Of a call that may go either way: its arguments in this epoch, a, or *staged, which has nothing
+ * read through the kernel; whether it is timed; at its end, if it is. Of every call: ahead of the
+ * signature. */
+const symm_args *symm_way_take(const symm_args *a, symm_ctl *ctl, uint32_t epoch,
+                               symm_args *staged);
+int symm_way_times(const symm_cta *c, uint32_t epoch);
+void symm_way_learn(const symm_cta *c);
+void symm_way_tell(symm_cta *c);
+SYMM_DEV void symm_way_say(symm_cta *c) {
+    if (c->ctl->way.now != SYMM_WAY_UNSAID) symm_way_tell(c);
+}
+
+/* Around a copy into or out of staging. */
+uint64_t symm_copy_ns(void);
+SYMM_DEV uint64_t symm_copy_now(const symm_cta *c) {
+    return c->timed ? symm_copy_ns() : 0;
+}
+SYMM_DEV void symm_copy_took(symm_cta *c, uint64_t since, uint64_t bytes) {
+    if (!c->timed) return;
+    c->copies++;
+    c->copied += bytes;
+    c->copy_ns += symm_copy_ns() - since;
 }
 
 /* ---- the bodies, by the rows of coll.def ----------------------------------------------------- */

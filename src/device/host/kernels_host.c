@@ -82,12 +82,19 @@ static void run_body(symm_kernel_id id, symm_cta *c) {
 
 void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
     uint64_t scalars[SYMM_MAX_RANKS];
-    symm_cta c = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = out, .scalars = scalars};
+    symm_ctl *ctl = symm_ctl_of(a, a->rank);
+    symm_args staged;
+    const uint32_t epoch = next_epoch(ctl->epoch[0]), either = a->flags & SYMM_ARG_EITHER;
+    if (either) a = symm_way_take(a, ctl, epoch, &staged);
+    symm_cta c = {.a = a, .ctl = ctl, .out = out, .scalars = scalars};
     memset(out, 0, sizeof *out);
+    c.timed = either && symm_way_times(&c, epoch);
     read_scalar(&c);
     for (c.cta = 0; c.cta < a->nctas && !out->code; c.cta++) {
         c.epoch = next_epoch(c.ctl->epoch[c.cta]);
         c.heard = 0;
+        c.walk = 0;
+        if (c.cta == 0) symm_way_say(&c);
         if (c.cta == 0) symm_post_signature(&c);
         run_body(id, &c);
         if (c.cta == 0 && !out->code) check_signatures(&c);
@@ -97,6 +104,8 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
     if (out->code) {
         symm_tell_peers(&c);
         symm_fence(); /* before the user may use the buffers again: pairs with symm_direct_check */
-    } else
+    } else {
+        if (c.timed) symm_way_learn(&c);
         expect_next(&c, symm_kernels[id].cap == SYMM_CAP_PACKETS);
+    }
 }

@@ -1,9 +1,10 @@
-/* one_hop.c - the collectives in which data crosses once: reduce_scatter, all_to_all, broadcast,
- * reduce, gather, scatter. A shape says who hands what to whom; three ways serve every shape:
+/* one_hop.c - the collectives in which data crosses once: all_gather, reduce_scatter, all_to_all,
+ * broadcast, reduce, gather, scatter. A shape says who hands what to whom; three ways serve every
+ * shape:
  *
  *   push   packets into the receivers' scratch. Small messages.
- *   pull   receivers load from the givers' windows, through the kernel, or from their staging.
- *          Large messages.
+ *   pull   receivers load from the givers' windows, through the kernel, or from their staging; or
+ *          a giver in no window sends packets. Large messages.
  *   share  with a root, where nothing is staged: givers store a part of what the others load into
  *          destinations that are windows.
  *
@@ -119,16 +120,15 @@ SYMM_DEV uint32_t symm_piece_log(const symm_cta *c, symm_shape s) {
     const uint32_t log = s.reduces ? c->a->host.chunk_log : symm_copy_log(c);
     return symm_log_over(log, s.src_each ? c->a->nranks : 1);
 }
+/* From one piece of a chunk in staging to the next. */
+SYMM_DEV uint64_t symm_piece_stride(const symm_cta *c, symm_shape s) {
+    const uint64_t most = 1ull << symm_piece_log(c, s), part = (symm_part_bytes(c) + 63) & ~63ull;
+    return part < most ? part : most;
+}
 SYMM_DEV void symm_ready_takers(const symm_cta *c, symm_shape s, uint32_t chunks) {
     for (int q = 1; q < c->a->nranks; q++) {
         int peer = symm_peer(c->a, q);
         if (symm_takes(c, s, peer)) symm_ready_to(c, peer, chunks);
-    }
-}
-SYMM_DEV void symm_arrive_givers(const symm_cta *c, symm_shape s, uint32_t chunks) {
-    for (int q = 1; q < c->a->nranks; q++) {
-        int peer = symm_peer(c->a, q);
-        if (symm_gives(c, s, peer)) symm_arrive_to(c, peer, chunks);
     }
 }
 SYMM_DEV int symm_arrive_takers(symm_cta *c, symm_shape s, uint64_t chunks) {
@@ -138,16 +138,66 @@ SYMM_DEV int symm_arrive_takers(symm_cta *c, symm_shape s, uint64_t chunks) {
     }
     return 0;
 }
+/* Parts of so many packets at most; larger ones walk through staging (staging.c) in less time. */
+#define SYMM_PACKETS_PULLED 4u
+
+/* Whether a part may come as packets, into the places that push has. A giver whose source peers do
+ * not map sends it so where every byte goes to one rank: it waits for nobody then, while with
+ * staging it waits until all have read. Its takers look for either (symm_offer_wait). All ranks
+ * find the same, but for whether the source is mapped. */
+SYMM_DEV int symm_may_pack(const symm_cta *c, symm_shape s) {
+    const symm_args *a = c->a;
+    const uint64_t packets = symm_chunks(symm_part_bytes(c), SYMM_PACKET_LOG);
+    if (a->flags & (SYMM_ARG_DIRECT | SYMM_ARG_EITHER)) return 0; /* the latter are timed */
+    if (!s.src_each && !s.root_takes && a->nranks > 2) return 0;
+    if (packets > SYMM_PACKETS_PULLED) return 0;
+    if (symm_piece_log(c, s) < SYMM_PACKET_LOG) return 0;
+    return packets * SYMM_PACKET_STRIDE <= a->scratch.host.packet_slot;
+}
+/* First packet of a chunk in `to`'s scratch, from rank `from`. */
+SYMM_DEV char *symm_packets_of(const symm_cta *c, int to, int from, symm_part chunk) {
+    return symm_slot(c, to, 0, from) + (chunk.at >> SYMM_PACKET_LOG) * SYMM_PACKET_STRIDE;
+}
+SYMM_DEV int symm_has_packed(const symm_cta *c, symm_shape s, int peer, symm_part chunk) {
+    return symm_may_pack(c, s) && symm_packet_came(c, symm_packets_of(c, c->a->rank, peer, chunk));
+}
+/* Sends a chunk of every part. */
+SYMM_DEV void symm_pack_parts(const symm_cta *c, symm_shape s, symm_part chunk) {
+    for (int q = 1; q < c->a->nranks; q++) {
+        const int peer = symm_peer(c->a, q);
+        if (!symm_takes(c, s, peer)) continue;
+        char *packet = symm_packets_of(c, peer, c->a->rank, chunk);
+        const char *from = (const char *)c->a->src + symm_part_for(c, s, peer) + chunk.at;
+        for (uint64_t k = 0; k < symm_chunks(chunk.len, SYMM_PACKET_LOG); k++) {
+            const symm_part p = symm_chunk_of(chunk.len, SYMM_PACKET_LOG, k);
+            symm_packet_put(c, packet + k * SYMM_PACKET_STRIDE, from + p.at, p.len);
+        }
+    }
+}
+/* Takes a chunk whose first packet has come. */
+SYMM_DEV int symm_unpack(symm_cta *c, int peer, const symm_part chunk, char *dst) {
+    char *packet = symm_packets_of(c, c->a->rank, peer, chunk);
+    for (uint64_t k = 0; k < symm_chunks(chunk.len, SYMM_PACKET_LOG); k++) {
+        const symm_part p = symm_chunk_of(chunk.len, SYMM_PACKET_LOG, k);
+        if (symm_packet_wait(c, packet + k * SYMM_PACKET_STRIDE, peer)) return 1;
+        symm_move_cached(dst + p.at, symm_packet_data(packet + k * SYMM_PACKET_STRIDE), p.len);
+    }
+    return 0;
+}
 /* Puts chunk k of every part, for those that take it, where they can read it; then says ready. */
 SYMM_DEV int symm_stage_parts(symm_cta *c, symm_shape s, uint64_t k, symm_part chunk) {
     const symm_args *a = c->a;
     if (k >= 2 && symm_arrive_takers(c, s, k - 1)) return 1;
     char *place = symm_stage(c, a->rank, k, 0);
+    const uint64_t since = symm_copy_now(c);
+    uint64_t moved = 0;
     for (int q = s.src_each ? 1 : 0; q < (s.src_each ? a->nranks : 1); q++) {
         int peer = s.src_each ? symm_peer(a, q) : 0;
-        symm_move_cached(place + ((uint64_t)(unsigned)peer << symm_piece_log(c, s)),
+        symm_move_cached(place + (unsigned)peer * symm_piece_stride(c, s),
                          (const char *)a->src + symm_part_for(c, s, peer) + chunk.at, chunk.len);
+        moved += chunk.len;
     }
+    symm_copy_took(c, since, moved);
     symm_ready_takers(c, s, (uint32_t)(k + 1));
     return 0;
 }
@@ -157,26 +207,59 @@ SYMM_DEV symm_piece symm_part_piece(const symm_cta *c, symm_shape s, int peer, u
     const int rank = c->a->rank;
     symm_piece p = {.k = k, .chunk = symm_part_for(c, s, rank) + chunk.at, .bytes = chunk.len};
     if (peer != rank && s.src_each && symm_src_off(c, peer) == SYMM_STAGED)
-        p.at = (uint64_t)(unsigned)rank << symm_piece_log(c, s);
+        p.at = (unsigned)rank * symm_piece_stride(c, s);
     return p;
 }
-SYMM_DEV int symm_pull_reduce(symm_cta *c, symm_shape s, uint64_t k, symm_part chunk) {
-    const void *srcs[SYMM_MAX_RANKS];
-    for (int p = 0; p < c->a->nranks; p++) {
-        if (symm_ready_wait(c, p, k)) return 1;
-        if (symm_load(c, p, symm_part_piece(c, s, p, k, chunk), &srcs[p])) return 1;
+/* *src: where bytes `at` of chunk k of peer's part can be loaded: in the packet that has just them,
+ * or where the part lies. */
+SYMM_DEV int symm_pull_load(symm_cta *c, symm_shape s, int peer, uint64_t k, symm_part chunk,
+                            symm_part at, const void **src) {
+    if (peer != c->a->rank && symm_may_pack(c, s)) {
+        const symm_part bytes = {chunk.at + at.at, at.len};
+        char *packet = symm_packets_of(c, c->a->rank, peer, bytes);
+        *src = symm_packet_data(packet);
+        if (symm_offer_wait(c, peer, k, packet)) return 1;
+        if (symm_packet_came(c, packet)) return 0;
     }
-    symm_reduce_here(c, (char *)c->a->dst + chunk.at, srcs, chunk.len >> c->a->host.esize_log);
+    if (symm_ready_wait(c, peer, k)) return 1;
+    symm_piece p = symm_part_piece(c, s, peer, k, chunk);
+    p.at += at.at;
+    p.bytes = at.len;
+    return symm_load(c, peer, p, src);
+}
+SYMM_DEV int symm_pull_reduce(symm_cta *c, symm_shape s, uint64_t k, symm_part chunk) {
+    const uint32_t log = symm_may_pack(c, s) ? SYMM_PACKET_LOG : 60;
+    for (uint64_t i = 0; i < symm_chunks(chunk.len, log); i++) {
+        const symm_part at = symm_chunk_of(chunk.len, log, i);
+        const void *srcs[SYMM_MAX_RANKS];
+        for (int p = 0; p < c->a->nranks; p++)
+            if (symm_pull_load(c, s, p, k, chunk, at, &srcs[p])) return 1;
+        symm_reduce_here(c, (char *)c->a->dst + chunk.at + at.at, srcs,
+                         at.len >> c->a->host.esize_log);
+    }
+    for (int q = 1; q < c->a->nranks; q++) { /* no shape that reduces here has a root */
+        const int peer = symm_peer(c->a, q);
+        if (!symm_has_packed(c, s, peer, chunk)) symm_arrive_to(c, peer, (uint32_t)(k + 1));
+    }
+    return 0;
+}
+/* Chunk k of peer's part, out of packets, or from where it lies, which peer keeps until all have
+ * arrived. */
+SYMM_DEV int symm_pull_from(symm_cta *c, symm_shape s, int peer, uint64_t k, symm_part chunk) {
+    char *dst = (char *)c->a->dst + symm_part_from(c, s, peer) + chunk.at;
+    if (symm_may_pack(c, s) &&
+        symm_offer_wait(c, peer, k, symm_packets_of(c, c->a->rank, peer, chunk)))
+        return 1;
+    if (symm_has_packed(c, s, peer, chunk)) return symm_unpack(c, peer, chunk, dst);
+    if (symm_ready_wait(c, peer, k)) return 1;
+    if (symm_fetch(c, peer, symm_part_piece(c, s, peer, k, chunk), dst)) return 1;
+    symm_arrive_to(c, peer, (uint32_t)(k + 1));
     return 0;
 }
 SYMM_DEV int symm_pull_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part chunk) {
     for (int q = 1; q < c->a->nranks; q++) {
-        int peer = symm_peer(c->a, q);
-        if (!symm_gives(c, s, peer)) continue;
-        if (symm_ready_wait(c, peer, k)) return 1;
-        if (symm_fetch(c, peer, symm_part_piece(c, s, peer, k, chunk),
-                       (char *)c->a->dst + symm_part_from(c, s, peer) + chunk.at))
-            return 1;
+        const int peer = symm_peer(c->a, q);
+        if (symm_gives(c, s, peer) && symm_pull_from(c, s, peer, k, chunk)) return 1;
     }
     return 0;
 }
@@ -246,25 +329,27 @@ SYMM_DEV void symm_pull(symm_cta *c, symm_shape s) {
     const uint64_t bytes = symm_part_bytes(c), chunks = symm_chunks(bytes, symm_piece_log(c, s)),
                    mine = symm_share(chunks, c->cta, a->nctas);
     const int gives = symm_gives(c, s, a->rank), takes = symm_takes(c, s, a->rank);
-    const int staged = gives && a->src_off == SYMM_STAGED;
+    const int staged = gives && a->src_off == SYMM_STAGED, packs = staged && symm_may_pack(c, s);
+    symm_walk(c, symm_piece_stride(c, s) * (s.src_each ? (unsigned)a->nranks : 1u));
     if (gives && !staged) symm_ready_takers(c, s, (uint32_t)mine);
     if (takes && s.reduces && symm_scalars(c)) return;
     for (uint64_t k = 0; k < mine; k++) {
         symm_part chunk =
             symm_chunk_of(bytes, symm_piece_log(c, s), (unsigned)c->cta + k * (unsigned)a->nctas);
-        if (staged && symm_stage_parts(c, s, k, chunk)) return;
+        if (packs) symm_pack_parts(c, s, chunk);
+        if (staged && !packs && symm_stage_parts(c, s, k, chunk)) return;
         if (takes &&
             (s.reduces ? symm_pull_reduce(c, s, k, chunk) : symm_pull_copy(c, s, k, chunk)))
             return;
-        if (takes) symm_arrive_givers(c, s, (uint32_t)(k + 1));
         symm_own_part(c, s, chunk.at, chunk.len); /* while the peers still read */
     }
-    c->heard = mine > 0 && takes && !s.root_gives; /* with each ready word */
-    if (gives) symm_arrive_takers(c, s, mine);     /* nobody reads our source any more */
+    c->heard = mine > 0 && takes && !s.root_gives;       /* with each ready word or packet */
+    if (gives && !packs) symm_arrive_takers(c, s, mine); /* nobody reads our source any more */
 }
 
 /* ---- the collectives ------------------------------------------------------------------------- */
 
+#define SYMM_SHAPE_AG  ((symm_shape){.dst_each = 1})
 #define SYMM_SHAPE_RS  ((symm_shape){.src_each = 1, .reduces = 1})
 #define SYMM_SHAPE_A2A ((symm_shape){.src_each = 1, .dst_each = 1})
 #define SYMM_SHAPE_BC  ((symm_shape){.root_gives = 1})
@@ -280,6 +365,8 @@ SYMM_DEV void symm_pull(symm_cta *c, symm_shape s) {
     void symm_body_##name##_pull(symm_cta *c) { \
         symm_pull(c, SYMM_SHAPE_##shape);       \
     }
+SYMM_PUSH(ag, AG)
+SYMM_PULL(ag, AG)
 SYMM_PUSH(rs, RS)
 SYMM_PULL(rs, RS)
 SYMM_PUSH(a2a, A2A)
@@ -291,5 +378,8 @@ SYMM_PUSH(ga, GA)
 SYMM_PULL(ga, GA)
 SYMM_PUSH(sc, SC)
 SYMM_PULL(sc, SC)
+void symm_body_ag_local(symm_cta *c) {
+    if (c->cta == 0) symm_move(c, c->a->dst, c->a->src, symm_part_bytes(c));
+}
 #undef SYMM_PUSH
 #undef SYMM_PULL

@@ -4,7 +4,8 @@
  * ready {e, k}   chunks 0..k-1 of this rank's CTA may be read (src) and written (dst). It carries
  *                the flat offsets of both, or SYMM_STAGED, or the owner's addresses, where dst may
  *                only be read (direct.c). A rank with nothing staged sends it once, for all its
- *                chunks. symm_ready pairs with symm_ready_wait.
+ *                chunks. symm_ready pairs with symm_ready_wait and
+ *                symm_offer_wait.
  * arrive {e, k}  the sender has finished chunks 0..k-1: it reads this rank's source of these chunks
  *                no more, and all that it stores into this rank's destination has arrived.
  *                symm_arrive pairs with symm_arrive_wait.
@@ -33,6 +34,20 @@ SYMM_DEV int symm_ready_wait(symm_cta *c, int peer, uint64_t k) {
         return 1;
     return c->cta == 0 && k == 0 && symm_signature_differs(c, peer);
 }
+/* Waits for the ready word of a peer, or for the packet that it sends instead: then it says no
+ * ready in this epoch, and may be in its next call. The caller looks which has come. */
+SYMM_DEV int symm_offer_wait(symm_cta *c, int peer, uint64_t k, const char *packet) {
+    const uint64_t *ready = &symm_inbox_of(c, peer)->ready,
+                   want = symm_word(c->epoch, (uint32_t)(k + 1));
+    uint64_t turns = 0;
+    /* Pairs with symm_ready_to and symm_packet_put. A ready word of the next epoch is further
+     * beyond want, and ends nothing: the packet was released before it. */
+    for (uint32_t i = 1; symm_ld_acquire(ready) - want > INT32_MAX; i++) {
+        if (symm_packet_came(c, packet)) return 0;
+        if (symm_wait_turn(c, &i, peer, SYMM_STAGE_READY, &turns)) return 1;
+    }
+    return 0;
+}
 SYMM_DEV void symm_arrive_to(const symm_cta *c, int peer, uint32_t chunks) {
     uint64_t *arrive = &symm_outbox(c, peer)->arrive;
     symm_st_release(arrive, symm_word(c->epoch, chunks)); /* pairs with symm_arrive_from */
@@ -51,14 +66,6 @@ SYMM_DEV int symm_arrive_wait(symm_cta *c, uint64_t chunks) {
     return 0;
 }
 
-/* Staging place of chunk k in rank's scratch; out: the destination's half. */
-SYMM_DEV char *symm_stage(const symm_cta *c, int rank, uint64_t k, int out) {
-    const symm_scratch *s = &c->a->scratch;
-    uint64_t place = ((unsigned)c->cta * 2u + (k & 1u)) * 2u + (unsigned)out;
-    return symm_flat(c->a, rank,
-                     s->host.stage_off + (c->epoch & 1u) * s->host.stage_bytes +
-                         place * c->a->host.chunk);
-}
 /* Some bytes of a message: of chunk k, which begins at byte `chunk`, those from `at` on. */
 typedef struct {
     uint64_t k, chunk, at, bytes;
@@ -90,7 +97,9 @@ SYMM_DEV char *symm_target(const symm_cta *c, int peer, symm_piece p) {
 SYMM_DEV int symm_fetch(symm_cta *c, int peer, symm_piece p, char *dst) {
     const char *from = symm_source(c, peer, p);
     if (from) {
+        const uint64_t since = symm_copy_now(c);
         symm_move(c, dst, from, p.bytes);
+        if (symm_src_off(c, peer) == SYMM_STAGED) symm_copy_took(c, since, p.bytes);
         return 0;
     }
     return symm_direct_read(c, peer, dst, (symm_src_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at,
@@ -134,8 +143,10 @@ SYMM_DEV int symm_stage_in(symm_cta *c, uint64_t k, const char *src, uint64_t by
     if (k >= 2 && symm_arrive_wait(c, k - 1)) return 1;
     if (c->a->src_off == SYMM_STAGED) {
         char *to = symm_stage(c, c->a->rank, k, 0);
+        const uint64_t since = symm_copy_now(c);
         symm_move_cached(to, src, lo);
         symm_move_cached(to + hi, src + hi, bytes - hi);
+        symm_copy_took(c, since, lo + bytes - hi);
     }
     symm_ready(c, (uint32_t)(k + 1));
     return 0;
@@ -146,7 +157,9 @@ SYMM_DEV int symm_stage_out(symm_cta *c, uint64_t k, char *dst, uint64_t bytes, 
     if (symm_arrive_wait(c, k + 1)) return 1;
     const char *from = symm_stage(c, c->a->rank, k, 1);
     uint64_t lo = own.at * c->a->esize, hi = lo + own.len * c->a->esize;
+    const uint64_t since = symm_copy_now(c);
     symm_move_cached(dst, from, lo);
     symm_move_cached(dst + hi, from + hi, bytes - hi);
+    symm_copy_took(c, since, lo + bytes - hi);
     return 0;
 }

@@ -138,6 +138,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .deterministic = (int)c->params.deterministic,
                        .direct = c->calls.direct,
                        .near = c->calls.near,
+                       .adapts = c->calls.adapts,
                        .keeps = c->calls.keeps,
                        .forced = c->calls.forced,
                        .scratch = c->calls.proto.scratch};

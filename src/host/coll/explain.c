@@ -88,6 +88,12 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
         why_staged(c, "sendbuff", l.src_win, k->src, l.in, p.reason, sizeof p.reason);
     if (!p.zeroCopyRecv)
         why_staged(c, "recvbuff", l.dst_win, k->dst, l.out, p.reason, sizeof p.reason);
+    if (l.args.flags & SYMM_ARG_EITHER) {
+        const size_t end = strlen(p.reason);
+        snprintf(p.reason + end, sizeof p.reason - end,
+                 "what is in no window is read where it is, "
+                 "or goes through scratch, as ranks find faster (SYMM_DIRECT); ");
+    }
     explain_multicast(&l, p.reason, sizeof p.reason);
     const size_t at = strlen(p.reason);
     symm_plan_reason(&l.env, &l.call, &l.plan, p.reason + at, sizeof p.reason - at);

@@ -125,18 +125,25 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
     return chunk;
 }
 
-/* What is swapped goes through scratch: a peer may not read what the owner overwrites. Where cores
- * are near each other they move what is reduced through their caches in less time than
- * the kernel takes for each page. A reduction needs room for a slice of each rank's chunk, whose
- * ends are whole lines, in four chunks of staging (zerocopy.inl); where each rank decides for its
- * own counts, a peer's may be in use. */
+/* What is swapped goes through scratch: a peer may not read what the owner overwrites. A reduction
+ * needs room for a slice of each rank's chunk, whose ends are whole lines, in four chunks of
+ * staging (zerocopy.inl); where each rank decides for its own counts, a peer's may be in use. */
 static int goes_direct(const symm_plan_env *env, const symm_call *call, uint64_t chunk) {
     const int reduces = (symm_colls[call->coll].flags & SYMM_COLL_REDUCES) != 0;
     const uint64_t bytes =
         call->local ? call->local / (2u * (unsigned)env->nranks) : symm_plan_message(call);
     if ((call->local && reduces) || call->swapped) return 0;
-    if (!env->direct || bytes < DIRECT_BYTES || chunk < 64u * (unsigned)env->nranks) return 0;
-    return !reduces || !env->near;
+    return env->direct && bytes >= DIRECT_BYTES && chunk >= 64u * (unsigned)env->nranks;
+}
+/* What goes so or through scratch, by how far the cores are from each other when it runs
+ * (staging.c). Not what a root hands out or collects: between windows both ends move a share of
+ * that, which staging does not do, and all ranks take one way. Nor where each rank decides for its
+ * own counts: there is nothing that all agree on. */
+static uint32_t either(const symm_plan_env *env, const symm_call *call) {
+    const symm_coll_row *row = &symm_colls[call->coll];
+    const int copies = !(row->flags & SYMM_COLL_REDUCES);
+    if (!env->adapts || call->local || (copies && row->flags & SYMM_COLL_ROOT)) return 0;
+    return SYMM_ARG_EITHER | (env->near ? SYMM_ARG_NEAR : 0);
 }
 
 /* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever
@@ -167,7 +174,7 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     if (row && row->pairs) plan.pairs = pick_pairs(env, row);
     plan.ctas = pick_ctas(env);
     plan.chunk = pick_chunk(env, plan.ctas);
-    if (goes_direct(env, call, plan.chunk)) plan.flags |= SYMM_ARG_DIRECT;
+    if (goes_direct(env, call, plan.chunk)) plan.flags |= SYMM_ARG_DIRECT | either(env, call);
     if (symm_plan_past_caches(touched(env, call), env->keeps)) plan.flags |= SYMM_ARG_NT;
     return plan;
 }

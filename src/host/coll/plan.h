@@ -22,7 +22,8 @@ typedef struct { /* what was agreed when the communicator was made */
     int deterministic;
     int multicast; /* GPUs: 1: there is a multicast range */
     int direct;    /* host backend: every rank can read every other's memory, */
-    int near;      /* and the ranks' cores are near each other */
+    int near;      /* and the ranks' cores were near each other then */
+    int adapts;    /* calls change their way when that changes (staging.c) */
     uint64_t
         /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need
          * not be agreed */
@@ -44,7 +45,7 @@ typedef struct {
     uint64_t lines;              /* GPUs: of a warp and item */
     uint64_t chunk;              /* host backend: bytes */
     uint32_t pairs;              /* a count per rank: bytes of a pair that go as packets, at most */
-    uint32_t flags;              /* SYMM_ARG_NT, SYMM_ARG_DIRECT */
+    uint32_t flags;              /* SYMM_ARG_NT, _DIRECT, _EITHER, _NEAR */
     int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */
     int stage_rows;              /* rows of each warp */
     int force_refused;           /* the forced kernel cannot run this call */

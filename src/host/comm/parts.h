@@ -105,6 +105,7 @@ typedef struct {
      * (refused[0] cannot reach refused[1]) and the errno. Equal on all ranks (reach.c). */
     int direct, refused[2], refused_err;
     int near;                  /* what one rank has written another one reads fast (reach.c) */
+    int adapts;                /* calls change their way when that changes (staging.c) */
     struct symm_memo *memos;   /* [SYMM_MEMOS] */
     struct symm_redop *redops; /* [nredops] */
     int nredops;

@@ -114,13 +114,17 @@ static symmResult_t all_near(symm_comm *c, uint64_t mine, uint64_t most, int *ne
     symm_wait w = symm_comm_wait(c, "creating a communicator");
     SYMM_TRY(symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w));
     *near = 1;
-    for (int r = 0; r < c->nranks; r++) *near &= all[r] <= most;
+    for (int r = 0; r < c->nranks; r++) {
+        *near &= all[r] <= most;
+        c->calls.adapts &= all[r] != UINT64_MAX;
+    }
     return symmSuccess;
 }
 
 symmResult_t symm_comm_reach_measure(symm_comm *c) {
     uint64_t read, refilled = 0;
     if (!measurable(c)) return symmSuccess;
+    c->calls.adapts = 1;
     read = c->params.direct == 2 ? UINT64_MAX : span_ns(c); /* as if they were far */
     SYMM_TRY(all_near(c, read, NEAR_NS, &c->calls.near));
     if (c->calls.near) SYMM_TRY(all_near(c, refilled = refill_ns(c), REFILL_NS, &c->calls.near));
