@@ -111,9 +111,18 @@ static void close_all(void) {
     for (int r = 0; r < RANKS; r++) T_OK(symmCommDestroy(comms[r]));
     symm_copy_clock = NULL;
 }
+/* As the default does; but some systems let no process read another's memory. */
+static void open_both_ways(void) {
+    open_all("1");
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comms[0]);
+    const int direct = c->calls.direct;
+    if (direct) return;
+    close_all();
+    T_SKIP("needs process_vm_readv");
+}
 
 static void the_faster_way_is_taken(void) {
-    open_all("1");
+    open_both_ways();
     T_EQ(way_after(SOON, EVERYBODY), SYMM_WAY_KERNEL);
     T_EQ(way_after(SELDOM, EVERYBODY), SYMM_WAY_KERNEL); /* what was tried was slow */
     T_EQ(way_after(SELDOM, NOBODY), SYMM_WAY_STAGING);
@@ -126,7 +135,7 @@ static void the_faster_way_is_taken(void) {
 /* The calls that are timed, or that try the other way, are not those behind one like them. */
 static void seldom_calls_change_over_too(void) {
     sparse = 1;
-    open_all("1");
+    open_both_ways();
     T_EQ(way_after(SPARSE * SOON, EVERYBODY), SYMM_WAY_KERNEL);
     T_EQ(way_after(SPARSE * SELDOM, NOBODY), SYMM_WAY_STAGING);
     T_EQ(way_after(SPARSE * SOON, EVERYBODY), SYMM_WAY_KERNEL);
