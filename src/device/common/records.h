@@ -150,7 +150,9 @@ typedef struct {            /* owner only (staging.c) */
     uint32_t took[2];       /* by parity: of a call that was timed */
     uint32_t staged, timed; /* calls that went through staging; the epoch of the last timed one */
     uint32_t made;          /* pages of places that calls walk through */
-    uint32_t now, said[2];  /* rank 0: which way calls go; what it has said, by parity */
+    /* Rank 0: which way calls go, and what it has said, by parity. Others: `now` is set once a call
+     * could go either way. */
+    uint32_t now, said[2];
     uint32_t calls, row;  /* rank 0: since the last probe; in a row that spoke for the other way */
     uint32_t asked, told; /* rank 0: `timed` of two kernels ago, and of the last one */
     uint32_t pad[4];      /* to a line, so that what follows lies in whole ones */

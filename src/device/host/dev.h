@@ -271,9 +271,9 @@ SYMM_DEV char *symm_stage(const symm_cta *c, int rank, uint64_t k, int out) {
  * line that another core has read last waits for that core's cache when it is written again, one
  * that has meanwhile gone on to the shared cache does not. `bytes`: of one place; equal on all
  * ranks. */
-void symm_walk_far(symm_cta *c, uint64_t bytes);
+void symm_walk_on(symm_cta *c, uint64_t bytes);
 SYMM_DEV void symm_walk(symm_cta *c, uint64_t bytes) {
-    if (bytes >= SYMM_WALK_LEAST && !(c->a->flags & SYMM_ARG_DIRECT)) symm_walk_far(c, bytes);
+    if (bytes >= SYMM_WALK_LEAST && !(c->a->flags & SYMM_ARG_DIRECT)) symm_walk_on(c, bytes);
 }
 
 /* Of a call that may go either way: its arguments in this epoch, a, or *staged, which has nothing

@@ -25,11 +25,12 @@
 enum { WALK_RANKS = 8, SLOW = 16, FAST = 2, PROBE = 512, TIMED = 4 };
 enum { TOOK_QUICK = 1, TOOK_SLOW = 2, TOOK_BITS = 2 }; /* epoch << TOOK_BITS | one of these */
 
-/* What copies may take, each so long and this for their bytes: the kernel needs as long. */
+/* Copies are quick if they take less than QUICK_NS each and one more nanosecond for QUICK_PER_NS
+ * bytes; the kernel takes about as long. Fewer than LEAST_BYTES say nothing: the clock itself takes
+ * some 20 ns. */
 #define QUICK_NS     1000u
-#define QUICK_PER_NS 12u /* bytes */
-
-#define LEAST_BYTES (16u << 10) /* that were timed: the clock itself takes some 20 ns */
+#define QUICK_PER_NS 12u
+#define LEAST_BYTES  (16u << 10)
 
 /* ---- where ----------------------------------------------------------------------------------- */
 
@@ -51,7 +52,7 @@ static void make_pages(const symm_cta *c) {
 #endif
 }
 
-void symm_walk_far(symm_cta *c, uint64_t bytes) {
+void symm_walk_on(symm_cta *c, uint64_t bytes) {
     const symm_args *a = c->a;
     symm_way *way = &c->ctl->way;
     const uint64_t step = (bytes + 4095) & ~4095ull;

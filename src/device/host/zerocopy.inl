@@ -4,8 +4,7 @@
  * ready {e, k}   chunks 0..k-1 of this rank's CTA may be read (src) and written (dst). It carries
  *                the flat offsets of both, or SYMM_STAGED, or the owner's addresses, where dst may
  *                only be read (direct.c). A rank with nothing staged sends it once, for all its
- *                chunks. symm_ready pairs with symm_ready_wait and
- *                symm_offer_wait.
+ *                chunks. symm_ready pairs with symm_ready_wait and symm_offer_wait.
  * arrive {e, k}  the sender has finished chunks 0..k-1: it reads this rank's source of these chunks
  *                no more, and all that it stores into this rank's destination has arrived.
  *                symm_arrive pairs with symm_arrive_wait.

@@ -108,7 +108,8 @@ static uint64_t refill_ns(const symm_comm *c) {
     return best;
 }
 
-/* Whether no rank took longer than `most`. [collective] */
+/* Whether no rank took longer than `most`. UINT64_MAX is of a rank that wants one way only, so the
+ * calls of all stay on it. [collective] */
 static symmResult_t all_near(symm_comm *c, uint64_t mine, uint64_t most, int *near) {
     uint64_t all[SYMM_MAX_RANKS];
     symm_wait w = symm_comm_wait(c, "creating a communicator");
