@@ -122,7 +122,8 @@ typedef struct {
     uint64_t taken, taken_at, pad0[6];
     uint64_t want, want_count, want_type, want_off, pad1[4];
     uint64_t sent, at, seen, seen_at; /* at: ring bytes sent; seen: of taken, taken_at */
-    uint64_t bigs, pad2[3];           /* big messages begun */
+    uint64_t bigs, pad2;              /* big messages begun */
+    uint64_t skip_from, skip_to;      /* what was left empty last, of the ring */
     uint64_t big_seq[SYMM_P2P_BIGS];  /* the message that has had each of their records last */
 } symm_p2p_out;
 

@@ -9,11 +9,23 @@
  *        claimed and nobody reads its buffer any more. */
 #include "p2p.inl"
 
-/* What the receiver has given back: it reads there no more. */
+/* What the receiver has given back: it reads there no more. Nothing lies in what was skipped: it is
+ * free as soon as all before it is. So a message that fits the ring ends alone, also one that began
+ * in a new lap while the one before it was still being read. */
 static void look(symm_p2p_out *out) {
     const uint64_t at = symm_ld_acquire(&out->taken_at); /* pairs with give_back */
     out->seen = symm_ld_acquire(&out->taken);            /* pairs with received */
     if ((int64_t)(at - out->seen_at) > 0) out->seen_at = at;
+    if (out->seen_at == out->skip_from) out->seen_at = out->skip_to;
+}
+
+/* A message has been begun at position `at`, of which the ring holds what lies before `end`. */
+static void use_ring(symm_p2p_out *out, uint64_t at, uint64_t end) {
+    if (at != out->at) {
+        out->skip_from = out->at;
+        out->skip_to = at;
+    }
+    out->at = end;
 }
 
 /* Whether message seq of the past has been received. */
@@ -67,7 +79,7 @@ static int send_small(symm_p2p *p, symm_p2p_out *out, symm_p2p_head *head, uint6
     char *place = symm_p2p_place(a, a->rank, p->at->peer, at);
     symm_move_cached(place, p->at->buff, p->at->bytes);
     head->at = at;
-    out->at = at + need;
+    use_ring(out, at, at + need);
     put_head(p, head, seq, out);
     if (p->at->bytes <= SYMM_HAND_OVER)
         for (uint64_t i = 0; i < p->at->bytes; i += 64) symm_give_line(place + i);
@@ -127,7 +139,7 @@ static int ring_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_out *out, symm
                      symm_p2p_chunk_len(a, p->at, k));
     if (k == 0) symm_st_relaxed(&big->at, ch->at);
     symm_st_relaxed(&big->ringed, ++ch->ringed);
-    out->at = at + chunk;
+    use_ring(out, at, at + chunk);
     put_chunk(ch, big);
     return 1;
 }
