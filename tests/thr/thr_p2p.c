@@ -108,9 +108,9 @@ static void eager_sends_end_alone(void) {
     with_ranks(2, NULL, alone_rank);
 }
 
-/* The third message takes the whole ring. It begins in a new lap while the second lies unread in the
- * old one, and what it skips there is given back by nobody. The second is received then, the third
- * when it has ended. The nap lets the third begin: without it the test might find nothing. */
+/* The third message takes the whole ring. It begins in a new lap while the second lies unread in
+ * the old one, and what it skips there is given back by nobody. The second is received then, the
+ * third when it has ended. The nap lets the third begin: without it the test might find nothing. */
 static void lap_rank(pk_world *w) {
     const uint64_t sizes[] = {64 << 10, 64 << 10, 1 << 20};
     char *p = w->heap + 128;
