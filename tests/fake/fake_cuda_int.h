@@ -59,6 +59,10 @@ int fake_device_memory(int device, cu_deviceptr va, uint64_t bytes);
  * the host's. */
 int fake_copy_side(int device, cu_deviceptr va, uint64_t bytes);
 
+/* fake_cuda_fabric.c. What is behind fd as CUDA's fabric handle, and back: a new descriptor. */
+void fake_fabric_export(int fd, uint64_t bytes, int device, void *out);
+cu_result fake_fabric_import(const void *shared, int *fd, uint64_t *bytes, int *device);
+
 /* Multicast objects among the handles: an object and its descriptor become a handle; the object
  * behind one, NULL if it is none; what a bind needs to know of memory, 0 if the handle is none. */
 cu_mem_handle fake_add_object(symm_mc_object *o, int fd);

@@ -14,8 +14,7 @@
 #include "fake_cuda_int.h"
 #include "t.h"
 
-#define GRAIN       (2ull << 20)
-#define FABRIC_MARK 0xfab71c00u
+#define GRAIN (2ull << 20)
 
 enum kind { RESERVATION, MAPPING, ALLOCATION, REGISTERED };
 
@@ -284,7 +283,6 @@ cu_result fk_cuMemGetAllocationPropertiesFromHandle(cu_mem_prop *prop, cu_mem_ha
 /* A descriptor that survives an exec: CUDA sets no flag. */
 cu_result fk_cuMemExportToShareableHandle(void *shared, cu_mem_handle handle, int type,
                                           unsigned long long flags) {
-    uint32_t words[16] = {FABRIC_MARK, (uint32_t)handle};
     int cu = SYMM_CUDA_SUCCESS, fd = -1;
     ENTER(cuMemExportToShareableHandle);
     fake_lock();
@@ -292,7 +290,7 @@ cu_result fk_cuMemExportToShareableHandle(void *shared, cu_mem_handle handle, in
     if (!h || !shared || flags || !(h->types & type))
         cu = SYMM_CUDA_ERROR_INVALID_VALUE;
     else if (type == SYMM_CUDA_HANDLE_FABRIC)
-        memcpy(shared, words, sizeof words);
+        fake_fabric_export(h->fd, h->bytes, h->device, shared);
     else if ((fd = dup(h->fd)) < 0)
         cu = SYMM_CUDA_ERROR_OPERATING_SYSTEM;
     else
@@ -301,16 +299,14 @@ cu_result fk_cuMemExportToShareableHandle(void *shared, cu_mem_handle handle, in
     return cu;
 }
 
-static int import_fabric(const uint32_t *words, cu_mem_handle *handle) {
+static int import_fabric(const void *shared, cu_mem_handle *handle) {
+    uint64_t bytes;
+    int device, fd, cu = fake_fabric_import(shared, &fd, &bytes, &device);
+    if (cu) return cu;
     fake_lock();
-    struct handle *h = words[0] == FABRIC_MARK ? handle_of(words[1]) : NULL;
-    int fd = h ? dup(h->fd) : -1;
-    if (fd >= 0) {
-        struct handle *copy = add_handle(fd, h->bytes, -1, h->types);
-        *handle = copy->value;
-    }
+    *handle = add_handle(fd, bytes, device, SYMM_CUDA_HANDLE_FABRIC)->value;
     fake_unlock();
-    return fd >= 0 ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_VALUE;
+    return cu;
 }
 
 /* The device of a descriptor that was exported here or by another process; -1 for any other. */

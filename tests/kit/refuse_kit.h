@@ -68,11 +68,19 @@ typedef struct {
     cu_stream stream[2];
 } rank_of;
 
+/* 1: the driver has fabric handles, and all memory goes by them. */
+static int by_fabric;
+
 static inline void fresh(int rank) {
     char device[8];
+    fake_cuda_config config = gk_config(RANKS, 0);
     snprintf(device, sizeof device, "%d", rank);
     setenv("SYMM_DEVICE", device, 1);
-    gk_start(RANKS, 0);
+    if (by_fabric) setenv("SYMM_HANDLES", "fabric", 1);
+    config.fabric_attr = by_fabric;
+    if (by_fabric) config.fabric_code = 0;
+    gk_env("cuda");
+    gk_install(&config);
     setenv("SYMM_SETUP_TIMEOUT", "20000", 1);
 }
 

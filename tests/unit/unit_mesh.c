@@ -283,6 +283,40 @@ static void surplus_and_unexpected_are_refused(void) {
     kit_run(0, 2, surplus_rank, 0);
 }
 
+/* As many fds as come, up to what was asked for; in step after one too many. */
+static void some_rank(int rank, int n, void *arg) {
+    symm_mesh *m = kit_open(arg, rank, n);
+    symm_wait w = kit_wait("handles", 20000);
+    int files[4], value = 7;
+    size_t got;
+    if (rank == 0) {
+        for (int i = 0; i < 4; i++) files[i] = make_file(i);
+        for (int i = 0; i < 5; i++)
+            T_OK(symm_mesh_send(m, 1, SYMM_MSG_HANDLES, &value, sizeof value, files, i, &w));
+        T_OK(symm_mesh_send(m, 1, SYMM_MSG_HANDLES, &value, sizeof value, files, 2, &w));
+        for (int i = 0; i < 4; i++) close(files[i]);
+    } else {
+        for (int i = 0, nfds = 3; i < 4; i++, nfds = 3) {
+            T_OK(symm_mesh_recv_some(m, 0, SYMM_MSG_HANDLES, &value, 4, &got, files, &nfds, &w));
+            T_CHECK(nfds == i && got == 4 && value == 7);
+            for (int k = 0; k < i; k++) take_file(files[k], k);
+        }
+        int nfds = 3;
+        T_ERR(symm_mesh_recv_some(m, 0, SYMM_MSG_HANDLES, &value, 4, &got, files, &nfds, &w),
+              symmInternalError);
+        T_MSG(symm_status_text(), "sent 4 fds");
+        nfds = 2;
+        T_OK(symm_mesh_recv_some(m, 0, SYMM_MSG_HANDLES, &value, 4, &got, files, &nfds, &w));
+        for (int k = 0; k < 2; k++) take_file(files[k], k);
+    }
+    symm_mesh_close(m);
+}
+
+static void as_many_fds_as_come(void) {
+    T_EXPECT_WARNINGS();
+    kit_run(0, 2, some_rank, 0);
+}
+
 static void bad_rank(int rank, int n, void *arg) {
     kit *k = arg;
     symm_mesh *m = kit_open(k, rank, n);
@@ -478,7 +512,7 @@ T_MAIN(T(processes_exchange_messages_and_fds), T(threads_exchange_messages),
        T(threads_are_seventy_two), T(sockets_serve_threads), T(bursts_arrive_whole_and_in_order),
        T(signals_interrupt_nothing), T(a_receiver_at_its_fd_limit_says_so),
        T(a_received_descriptor_is_moved_or_refused), T(no_fd_for_a_listener),
-       T(no_fd_for_a_connection), T(surplus_and_unexpected_are_refused), T(misuse_is_refused),
-       T(missing_ranks_are_named), T(waits_end_by_deadline_and_check),
+       T(no_fd_for_a_connection), T(surplus_and_unexpected_are_refused), T(as_many_fds_as_come),
+       T(misuse_is_refused), T(missing_ranks_are_named), T(waits_end_by_deadline_and_check),
        T(a_revocation_is_obeyed_and_then_passed_over), T(failpoints_fail_with_their_name),
        T(shared_mailboxes_end_with_their_users))

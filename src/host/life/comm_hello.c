@@ -15,6 +15,7 @@
 #include "host/gpu/backend.h"
 #include "host/gpu/share.h"
 #include "host/launch/launch.h"
+#include "host/window/handle_exchange.h"
 #include "machine/cores.h"
 #include "transport/cuda/cuda_device.h"
 #include "comm_make.h"
@@ -33,10 +34,11 @@ typedef struct {
     symm_where where;
     uint64_t device_bytes, scratch;
     int32_t code, nranks, cuda, device, sms;
-    int32_t cores; /* that the rank may use; cpus lists at most SYMM_MAX_RANKS of them */
-    symm_uuid gpu; /* the same in every process that sees it */
-    int32_t first; /* the rank has taken its GPU (share.h) */
-    char text[196];
+    int32_t cores;  /* that the rank may use; cpus lists at most SYMM_MAX_RANKS of them */
+    symm_uuid gpu;  /* the same in every process that sees it */
+    int32_t first;  /* the rank has taken its GPU (share.h) */
+    int32_t fabric; /* it makes and takes fabric handles */
+    char text[192];
     uint16_t cpus[SYMM_MAX_RANKS];
 } hello;
 
@@ -91,6 +93,9 @@ static symmResult_t prepare(symm_comm *c) {
     if (c->nranks > SYMM_MAX_RANKS)
         return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks",
                         c->nranks, SYMM_MAX_RANKS);
+    if (c->cuda && c->params.handles == SYMM_HANDLES_FABRIC && !c->caps.fabric_handles)
+        return SYMM_ERR(symmNotSupported, "SYMM_HANDLES=fabric: GPU %d has no fabric handles: %s",
+                        c->caps.device, c->caps.fabric_reason);
     return symmSuccess;
 }
 
@@ -132,6 +137,7 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
                     (uint64_t)(uint32_t)c->config.ctaBudget * 0xc2b2ae3d27d4eb4full;
     h->process = process_id;
     h->device_bytes = c->caps.device_bytes;
+    h->fabric = c->caps.fabric_handles && c->params.handles != SYMM_HANDLES_FD;
     h->scratch = c->params.scratch;
     h->nranks = c->nranks;
     h->code = (int32_t)status;
@@ -266,8 +272,10 @@ static void learn_gpus(symm_comm *c, const hello *all) {
 static void learn(symm_comm *c, const hello *all) {
     c->threads = c->nranks > 1;
     c->stride = c->params.win_stride;
+    c->fabric = c->params.handles == SYMM_HANDLES_FABRIC ? 2 : 1;
     for (int r = 0; r < c->nranks; r++) {
         if (memcmp(&all[r].process, &process_id, sizeof process_id)) c->threads = 0;
+        if (!all[r].fabric) c->fabric = 0;
         if (!c->params.win_stride && all[r].device_bytes > c->stride)
             c->stride = all[r].device_bytes;
     }
@@ -324,7 +332,7 @@ symmResult_t symm_comm_refuse_by(symm_boot *boot, symmResult_t status, uint64_t 
         return status;
     }
     snprintf(own, sizeof own, "%s", symm_status_text());
-    snprintf(mine.text, sizeof mine.text, "%.195s", own);
+    snprintf(mine.text, sizeof mine.text, "%.191s", own);
     symm_wait w = {.deadline_ns = deadline_ns, .stage = "creating a communicator"};
     if (symm_boot_allgather(boot, &mine, all, sizeof mine, &w))
         symm_status_adopt(own);

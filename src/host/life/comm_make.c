@@ -68,10 +68,10 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
     g->multicast = symm_multicast_wish(c, g->text, sizeof g->text);
     g->new_id |= 1;
     symm_comm_reach_offer(symm_comm_process(), g);
-    if (c->cuda && !c->threads && c->nranks > 1 && !c->caps.fd_handles)
+    if (c->cuda && !c->threads && c->nranks > 1 && !c->caps.fd_handles && !c->fabric)
         return SYMM_ERR(symmNotSupported,
                         "GPU %d makes no memory that other processes can map: its driver gives no "
-                        "file descriptors for it",
+                        "file descriptors for it, and not every rank has fabric handles",
                         c->caps.device);
     if (c->cuda) SYMM_TRY(open_gpu(c));
     SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, c->threads, &g->addr, &c->mesh));

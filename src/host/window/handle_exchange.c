@@ -19,6 +19,7 @@
 #include "machine/fd_closer.h"
 
 void symm_trade_close(symm_trade *t) {
+    t->noffers = 0;
     if (!t->nfds) return; /* perhaps before it was filled in */
     if (t->c->cuda) {
         symm_closer_take(t->fds, t->nfds);
@@ -30,9 +31,9 @@ void symm_trade_close(symm_trade *t) {
 }
 
 /* IN_FLIGHT: descriptors of all ranks together; far below the usual limits, because there may be
- * more communicators. AT_ONCE: descriptors of one message. */
-enum { IN_FLIGHT = 64, AT_ONCE = SYMM_TRADE_FDS };
-_Static_assert((int)AT_ONCE <= SYMM_MESH_FDS && AT_ONCE * sizeof(symm_part) <= SYMM_MESH_MAX,
+ * more communicators. AT_ONCE: segments of one message. */
+enum { IN_FLIGHT = 64, AT_ONCE = SYMM_TRADE_AT_ONCE };
+_Static_assert((int)AT_ONCE <= SYMM_MESH_FDS && AT_ONCE * sizeof(symm_offer) <= SYMM_MESH_MAX,
                "a message takes them");
 
 /* Segments of a full message: the same on all ranks, so it does not depend on a rank's limits. */
@@ -47,15 +48,40 @@ static int batch(const symm_comm *c, int count, int first) {
     return left < full(c) ? left : full(c);
 }
 
-static symmResult_t export_some(symm_trade *t, int first) {
+/* Descriptors, unless all is to go as fabric handles. Memory of another allocator may have been
+ * made for one of the two. 0: for none that all ranks can take. */
+static int kind_of(const symm_comm *c, int kinds) {
+    if (!c->fabric) kinds &= ~SYMM_SHARE_FABRIC;
+    if (kinds & SYMM_SHARE_FABRIC && (c->fabric > 1 || !(kinds & SYMM_SHARE_FD)))
+        return SYMM_SHARE_FABRIC;
+    return kinds & SYMM_SHARE_FD;
+}
+
+static symmResult_t export_one(symm_trade *t, int i) {
     const symm_vmm *v = t->c->vmm;
-    for (const int n = batch(t->c, t->count, first); t->nfds < n;) {
-        const int i = first + t->nfds;
-        int cu = v->export_fd(t->handles[i], &t->fds[t->nfds]);
-        if (cu) return symm_vmm_error(v, cu, "exporting segment %d of %d", i, t->count);
-        t->nfds++;
-        SYMM_STAT_ADD(fds, 1);
-    }
+    symm_offer *o = &t->offers[t->noffers];
+    int kinds = 0, cu = v->shares(t->handles[i], &kinds);
+    if (cu) return symm_vmm_error(v, cu, "asking how segment %d of %d is exported", i, t->count);
+    *o = (symm_offer){.part = t->parts[i], .kind = (unsigned)kind_of(t->c, kinds)};
+    if (!o->kind)
+        return SYMM_ERR(
+            symmInvalidArgument,
+            "segment %d of %d was made to be exported as a fabric handle only, and %s", i, t->count,
+            t->c->params.handles == SYMM_HANDLES_FD ? "SYMM_HANDLES=fd"
+                                                    : "not every rank can take those (symm-info)");
+    cu = o->kind == SYMM_SHARE_FD ? v->export_fd(t->handles[i], &t->fds[t->nfds])
+                                  : v->export_fabric(t->handles[i], &o->fabric);
+    if (cu) return symm_vmm_error(v, cu, "exporting segment %d of %d", i, t->count);
+    t->noffers++;
+    if (o->kind != SYMM_SHARE_FD) return symmSuccess;
+    t->nfds++;
+    SYMM_STAT_ADD(fds, 1);
+    return symmSuccess;
+}
+
+static symmResult_t export_some(symm_trade *t, int first) {
+    for (const int n = batch(t->c, t->count, first); t->noffers < n;)
+        SYMM_TRY(export_one(t, first + t->noffers));
     return symmSuccess;
 }
 
@@ -66,57 +92,66 @@ symmResult_t symm_trade_export(symm_trade *t) {
 }
 
 /* Every peer has got the previous batch. Segments that cannot be exported, and those after them,
- * are sent as empty parts: the messages stay in step, and this rank votes against success. */
+ * are sent as offers of nothing: the messages stay in step, and this rank votes against success. */
 static void next_batch(symm_trade *t, int first) {
-    symm_trade next = {.c = t->c, .handles = t->handles, .count = t->count};
+    symm_trade_close(t);
     if (!t->lacks) {
-        const symmResult_t r = export_some(&next, first);
+        const symmResult_t r = export_some(t, first);
         t->lacks = r != symmSuccess;
         if (!t->status) t->status = r;
     }
-    if (t->lacks) {
-        symm_trade_close(&next);
-        return;
-    }
-    symm_trade_close(t);
-    memcpy(t->fds, next.fds, sizeof next.fds);
-    t->nfds = next.nfds;
+    if (t->lacks) symm_trade_close(t);
 }
 
 static symmResult_t send_some(symm_trade *t, int peer, int first, const symm_wait *w) {
     const int n = batch(t->c, t->count, first);
-    symm_part none[AT_ONCE] = {{0, 0}};
-    int fds[AT_ONCE];
-    for (int i = 0; i < n; i++) fds[i] = t->fds[t->lacks ? 0 : i];
-    return symm_mesh_send(t->c->mesh, peer, SYMM_MSG_HANDLES,
-                          t->lacks || !n ? none : &t->parts[first], (size_t)n * sizeof t->parts[0],
-                          fds, n, w);
+    const symm_offer none[AT_ONCE] = {{.kind = 0}};
+    return symm_mesh_send(t->c->mesh, peer, SYMM_MSG_HANDLES, t->lacks ? none : t->offers,
+                          (size_t)n * sizeof none[0], t->fds, t->nfds, w);
 }
 
-static symmResult_t map_fd(symm_trade *t, int rank, int fd, symm_part part) {
+/* fd: of that kind. */
+static symmResult_t map_offer(symm_trade *t, int rank, const symm_offer *o, int fd) {
+    const symm_vmm *v = t->c->vmm;
     symm_vmm_handle *h;
-    int cu = t->c->vmm->import_fd(fd, part.bytes, &h);
+    int cu = o->kind == SYMM_SHARE_FD ? v->import_fd(fd, o->part.bytes, &h)
+                                      : v->import_fabric(&o->fabric, o->part.bytes, &h);
     if (cu)
-        return symm_vmm_error(t->c->vmm, cu, "importing %llu bytes of rank %d",
-                              (unsigned long long)part.bytes, rank);
-    symmResult_t r = t->map(t->arg, rank, h, part);
-    t->c->vmm->release(h); /* the mapping holds the memory */
+        return symm_vmm_error(v, cu, "importing %llu bytes of rank %d",
+                              (unsigned long long)o->part.bytes, rank);
+    symmResult_t r = t->map(t->arg, rank, h, o->part);
+    v->release(h); /* the mapping holds the memory */
     return r;
 }
 
-/* Maps all of one message. The descriptors are closed in any case. */
-static void map_some(symm_trade *t, int peer, const symm_part *parts, size_t got, const int *fds,
-                     int n) {
-    const int whole = got == (size_t)n * sizeof parts[0];
-    for (int i = 0; i < n; i++) {
-        if (!t->status && whole && parts[i].bytes) /* else its sender votes against */
-            t->status = map_fd(t, peer, fds[i], parts[i]);
-        close(fds[i]);
+typedef struct { /* a message that has come */
+    symm_offer offers[AT_ONCE];
+    int fds[AT_ONCE];
+    int n, nfds;
+} message;
+
+static int of_kind(const message *in, int kind) {
+    int n = 0;
+    for (int i = 0; i < in->n; i++) n += in->offers[i].kind == (unsigned)kind;
+    return n;
+}
+
+/* Maps all of one message that should have n segments. The descriptors are closed in any case. */
+static void map_some(symm_trade *t, int peer, const message *in, int n) {
+    const int fds = of_kind(in, SYMM_SHARE_FD), none = of_kind(in, 0),
+              whole =
+                  in->n == n && fds == in->nfds && fds + none + of_kind(in, SYMM_SHARE_FABRIC) == n;
+    for (int i = 0, at = 0; whole && i < n; i++) {
+        const symm_offer *o = &in->offers[i];
+        if (o->kind && !t->status) t->status = map_offer(t, peer, o, in->fds[at]);
+        at += o->kind == SYMM_SHARE_FD; /* of one of no kind its sender votes against */
     }
-    SYMM_STAT_ADD(fds, -n);
+    for (int i = 0; i < in->nfds; i++) close(in->fds[i]);
+    SYMM_STAT_ADD(fds, -in->nfds);
     if (!t->status && !whole)
-        t->status = SYMM_ERR(symmInternalError, "rank %d sent %zu bytes of sizes for %d segments",
-                             peer, got, n);
+        t->status =
+            SYMM_ERR(symmInternalError, "rank %d sent %d segments and %d descriptors, expected %d",
+                     peer, in->n, in->nfds, n);
 }
 
 /* ---- the messages ---- */
@@ -133,18 +168,18 @@ typedef struct {
 /* The next message of a peer. */
 static symmResult_t take(flow *f, int peer, const symm_wait *w) {
     symm_trade *t = f->t;
-    symm_part parts[AT_ONCE];
-    int fds[AT_ONCE];
+    message in = {.nfds = AT_ONCE};
     const int n = batch(t->c, f->counts[peer], f->next[peer]);
     size_t got = 0;
-    symmResult_t r =
-        symm_mesh_recv(t->c->mesh, peer, SYMM_MSG_HANDLES, parts, sizeof parts, &got, fds, n, w);
+    symmResult_t r = symm_mesh_recv_some(t->c->mesh, peer, SYMM_MSG_HANDLES, in.offers,
+                                         sizeof in.offers, &got, in.fds, &in.nfds, w);
     f->next[peer] += full(t->c);
     if (r == symmFdLimit && !symm_mesh_revoked(t->c->mesh)) { /* it has been taken: in step */
         if (!t->status) t->status = r;
         return symmSuccess;
     }
-    if (!r) map_some(t, peer, parts, got, fds, n);
+    in.n = got % sizeof in.offers[0] ? -1 : (int)(got / sizeof in.offers[0]);
+    if (!r) map_some(t, peer, &in, n);
     return r;
 }
 

@@ -1,15 +1,26 @@
 /* handle_exchange.h - every rank sends handles of its segments to every other, and maps its own and
- * theirs. Collective, except export and close. The thread inside the API call; no lock. */
+ * theirs. A segment goes as a descriptor, or as a fabric handle if it has no descriptor or
+ * SYMM_HANDLES=fabric. Collective, except export and close. The thread inside the API call; no
+ * lock. */
 #ifndef SYMM_TRADE_H_
 #define SYMM_TRADE_H_
 
 #include "host/comm/types.h"
+#include "transport/vmm/vmm.h"
+
+enum { SYMM_HANDLES_AUTO, SYMM_HANDLES_FD, SYMM_HANDLES_FABRIC }; /* the variable's words */
 
 typedef struct { /* a segment, and where it goes from the beginning of the range; on the wire */
     uint64_t off, bytes;
 } symm_part;
 
-enum { SYMM_TRADE_FDS = 4 }; /* descriptors of one message */
+typedef struct { /* how it is handed on; on the wire */
+    symm_part part;
+    uint64_t kind;          /* SYMM_SHARE_*; 0: it could not be exported */
+    symm_vmm_fabric fabric; /* of that kind */
+} symm_offer;
+
+enum { SYMM_TRADE_AT_ONCE = 4 }; /* segments of one message */
 
 typedef struct {
     symm_comm *c;
@@ -17,8 +28,9 @@ typedef struct {
     symm_vmm_handle *const *handles; /* own segments */
     const symm_part *parts;
     int count;
-    int fds[SYMM_TRADE_FDS]; /* of the segments in the message that is being sent */
-    int nfds;
+    symm_offer offers[SYMM_TRADE_AT_ONCE]; /* the message that is being sent */
+    int fds[SYMM_TRADE_AT_ONCE];           /* of those that go as descriptors */
+    int noffers, nfds;
     int lacks;           /* the rest could not be exported */
     symmResult_t status; /* first soft error: this rank goes on until the agreement */
     /* Maps a segment of rank, and records it so that it can be undone. */
@@ -26,8 +38,8 @@ typedef struct {
     void *arg;
 } symm_trade;
 
-/* Exports the first of the own segments as descriptors; the rest is exported when it is sent. After
- * an error symm_trade_close closes those that were made. */
+/* Exports the first of the own segments; the rest is exported when it is sent. After an error
+ * symm_trade_close closes the descriptors that were made. */
 symmResult_t symm_trade_export(symm_trade *t);
 void symm_trade_close(symm_trade *t);
 /* counts[nranks]: segments of each rank. A returned error says that a connection is broken; the

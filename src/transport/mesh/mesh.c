@@ -82,45 +82,52 @@ void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_
         m->ops->put(m, peer, type, payload, bytes, NULL, 0, &state);
 }
 
+typedef struct { /* what a receiver asks for, and where it goes */
+    void *payload;
+    size_t cap, got;
+    int *fds;
+    int least, most, nfds; /* fds: how many may come, and have come */
+} parts;
+
 /* The message that came has the right type: are its fds and size what was asked for? */
-static symmResult_t check_parts(symm_mesh *m, int peer, size_t cap, int nfds, const symm_wait *w) {
+static symmResult_t check_parts(symm_mesh *m, int peer, const parts *p, const symm_wait *w) {
     const symm_mesh_in *in = &m->in;
-    if (in->head.nfds != nfds || in->nfds > nfds) {
+    const int said = in->head.nfds;
+    if (said < p->least || said > p->most || in->nfds > said) {
         return SYMM_ERR(symmInternalError, "rank %d sent %d fds (announced %d), expected %d (%s)",
-                        peer, in->nfds, in->head.nfds, nfds, w->stage);
+                        peer, in->nfds, said, p->most, w->stage);
     }
-    if (in->truncated || in->nfds < nfds) {
+    if (in->truncated || in->nfds < said) {
         return SYMM_ERR(
             symmFdLimit,
             "only %d of %d file descriptors from rank %d could be received: this process "
             "is at its limit of open files (ulimit -n) (%s)",
-            in->nfds, nfds, peer, w->stage);
+            in->nfds, said, peer, w->stage);
     }
-    if (in->head.bytes > cap) {
+    if (in->head.bytes > p->cap) {
         return SYMM_ERR(symmInternalError, "rank %d sent %u bytes, expected at most %zu (%s)", peer,
-                        in->head.bytes, cap, w->stage);
+                        in->head.bytes, p->cap, w->stage);
     }
     return symmSuccess;
 }
 
-static symmResult_t hand_over(symm_mesh *m, int peer, void *payload, size_t cap, size_t *got,
-                              int *fds, int nfds, const symm_wait *w) {
-    symmResult_t status = check_parts(m, peer, cap, nfds, w);
+static symmResult_t hand_over(symm_mesh *m, int peer, parts *p, const symm_wait *w) {
+    symmResult_t status = check_parts(m, peer, p, w);
     if (status != symmSuccess) {
         symm_mesh_in_drop(&m->in);
         return status;
     }
-    if (m->in.head.bytes) memcpy(payload, m->in.buf + SYMM_WIRE_HEADER, m->in.head.bytes);
-    if (nfds) memcpy(fds, m->in.fds, (size_t)nfds * sizeof *fds);
+    if (m->in.head.bytes) memcpy(p->payload, m->in.buf + SYMM_WIRE_HEADER, m->in.head.bytes);
+    if (m->in.nfds) memcpy(p->fds, m->in.fds, (size_t)m->in.nfds * sizeof *p->fds);
+    p->nfds = m->in.nfds;
     m->in.nfds = 0; /* the caller's now */
-    if (got) *got = m->in.head.bytes;
+    p->got = m->in.head.bytes;
     return symmSuccess;
 }
 
-symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, size_t cap,
-                            size_t *got, int *fds, int nfds, const symm_wait *w) {
-    if (!symm_mesh_is_peer(m, peer) || nfds < 0 || nfds > SYMM_MESH_FDS) {
-        return SYMM_ERR(symmInternalError, "symm_mesh_recv: rank %d, %d fds (%s)", peer, nfds,
+static symmResult_t receive(symm_mesh *m, int peer, int type, parts *p, const symm_wait *w) {
+    if (!symm_mesh_is_peer(m, peer) || p->most < 0 || p->most > SYMM_MESH_FDS) {
+        return SYMM_ERR(symmInternalError, "symm_mesh_recv: rank %d, %d fds (%s)", peer, p->most,
                         w->stage);
     }
     if (SYMM_FAIL_HERE(mesh_recv)) {
@@ -132,7 +139,7 @@ symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, siz
         SYMM_TRY(symm_mesh_take(m, peer, &state));
         if (state == MESH_READY) {
             if (!m->in.why && m->in.head.type == type) {
-                return hand_over(m, peer, payload, cap, got, fds, nfds, w);
+                return hand_over(m, peer, p, w);
             }
             SYMM_TRY(symm_mesh_unexpected(m, peer, type, w, &skip));
             continue;
@@ -145,4 +152,21 @@ symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, siz
                             peer, m->rank, w->stage);
         SYMM_TRY(pause_for(m, peer, MESH_IN, w, MESH_SLICE_MS));
     }
+}
+
+symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, size_t cap,
+                            size_t *got, int *fds, int nfds, const symm_wait *w) {
+    parts p = {.payload = payload, .cap = cap, .fds = fds, .least = nfds, .most = nfds};
+    SYMM_TRY(receive(m, peer, type, &p, w));
+    if (got) *got = p.got;
+    return symmSuccess;
+}
+
+symmResult_t symm_mesh_recv_some(symm_mesh *m, int peer, int type, void *payload, size_t cap,
+                                 size_t *got, int *fds, int *nfds, const symm_wait *w) {
+    parts p = {.payload = payload, .cap = cap, .fds = fds, .most = *nfds};
+    SYMM_TRY(receive(m, peer, type, &p, w));
+    *got = p.got;
+    *nfds = p.nfds;
+    return symmSuccess;
 }

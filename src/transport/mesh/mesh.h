@@ -80,6 +80,10 @@ void symm_mesh_session(symm_mesh *m, uint32_t session);
 symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, size_t cap,
                             size_t *got, int *fds, int nfds, const symm_wait *w);
 
+/* The same with as many fds as come: *nfds at most, which becomes how many they were. */
+symmResult_t symm_mesh_recv_some(symm_mesh *m, int peer, int type, void *payload, size_t cap,
+                                 size_t *got, int *fds, int *nfds, const symm_wait *w);
+
 /* The socket to peer for poll(2), -1 if none (self, thread ranks). Do not read from it. */
 int symm_mesh_fd(const symm_mesh *m, int peer);
 int symm_mesh_alive(const symm_mesh *m, int peer);

@@ -29,6 +29,14 @@ enum { /* the CUresult values the contract uses */
 
 typedef struct symm_vmm_handle symm_vmm_handle; /* opaque, counted */
 
+/* What memory is handed on to other processes as. FD: a descriptor. FABRIC: bytes, which reach
+ * processes that no descriptor reaches; not every machine has them, and none has them for host
+ * memory. */
+enum { SYMM_SHARE_FD = 1, SYMM_SHARE_FABRIC = 2 };
+typedef struct {
+    uint8_t bytes[64];
+} symm_vmm_fabric;
+
 /* Bits of a life, see below. FOREIGN: a mapping of another allocator; symm_vmm_ended does not count
  * its end. DEAR: slow to ask for, and unique only while the memory is held somewhere. */
 #define SYMM_LIFE_FOREIGN (1ull << 63)
@@ -60,12 +68,17 @@ typedef struct {
     int (*retain)(const void *va, symm_vmm_handle **h, void **base, uint64_t *bytes);
     /* Drops one reference. INVALID_HANDLE for one that is not live. */
     int (*release)(symm_vmm_handle *h);
+    /* *kinds: SYMM_SHARE_*, what this memory was made to be handed on as. */
+    int (*shares)(symm_vmm_handle *h, int *kinds);
     /* A new fd, CLOEXEC, the caller's to count and close. NOT_SUPPORTED for thread-rank handles. */
     int (*export_fd)(symm_vmm_handle *h, int *fd);
     /* Takes a reference to the memory behind fd, which stays the caller's. `bytes` must be the real
      * size and the object sealed against shrinking (a peer could else cut our pages away):
      * INVALID_VALUE otherwise. CUDA tells no size: there map refuses a size that is too large. */
     int (*import_fd)(int fd, uint64_t bytes, symm_vmm_handle **h);
+    /* The same by a fabric handle. It ends with the memory; nothing is to be closed. */
+    int (*export_fabric)(symm_vmm_handle *h, symm_vmm_fabric *out);
+    int (*import_fabric)(const symm_vmm_fabric *from, uint64_t bytes, symm_vmm_handle **h);
     /* Size and an identity that is equal for equal memory in this process (host: st_dev, st_ino, so
      * in every process of the host; cuda: the driver's handle and the device. There, memory
      * imported by the process that made it counts as other memory). */

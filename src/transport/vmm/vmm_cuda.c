@@ -9,18 +9,15 @@
  * A record (struct memory) is for one CUDA handle and owns exactly one of CUDA's references to it,
  * however often it is retained here. CUDA returns the same handle for a mapped piece of memory each
  * time, so one piece has one record. A mapping keeps its memory without the record. */
-#define _GNU_SOURCE 1 /* O_PATH */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/fail.h"
-#include "base/fd.h"
 #include "base/stats.h"
 #include "transport/cuda/cuda_device.h"
 #include "cuda_probe.h"
+#include "cuda_share.h"
 #include "vmm_cuda.h"
 #include "vmm_table.h"
 
@@ -67,13 +64,6 @@ int symm_cuda_vmm_refuse(int cu, int err) {
 
 static int bad_value(void) {
     return refuse(SYMM_CU_INVALID_VALUE, 0);
-}
-
-/* CUDA does not report that it got no descriptor; opening one tells. */
-static int refuse_fd(int cu) {
-    int fd = symm_fd_above(open("/", O_PATH | O_CLOEXEC)), err = errno;
-    if (fd >= 0) close(fd);
-    return refuse(cu, fd < 0 && (err == EMFILE || err == ENFILE) ? err : 0);
 }
 
 static int there(void) {
@@ -219,7 +209,7 @@ static int cuda_copy(void *dst, const void *src, uint64_t bytes) {
     return cu ? refuse(cu, 0) : cu;
 }
 
-/* ---- making and handing on ------------------------------------------------------------------ */
+/* ---- making and finding --------------------------------------------------------------------- */
 
 /* Inside the device's scope, so that an allocation does not end a capture of some stream. */
 static int create(int device, const symm_cuda_memory *m, uint64_t bytes, int zeros,
@@ -296,7 +286,7 @@ static int cuda_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
     cu = properties(raw, &device, &types);
     if (!cu) cu = find_mapping(at, &start, &size);
     /* Memory of another allocator may have been made without handles to export. */
-    if (cu || !(types & SYMM_CUDA_HANDLE_FD)) {
+    if (cu || !symm_cuda_share_kinds(types)) {
         symm_cu.cuMemRelease(raw);
         return !cu || not_ours(cu) ? bad_value() : refuse(cu, 0);
     }
@@ -307,38 +297,62 @@ static int cuda_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
     return SYMM_CU_SUCCESS;
 }
 
-static int cuda_export(symm_vmm_handle *h, int *fd) {
-    int got = -1, cu;
-    if (!fd) return bad_value();
+/* ---- handing on ----------------------------------------------------------------------------- */
+
+static int cuda_shares(symm_vmm_handle *h, int *kinds) {
+    int device, types, cu;
+    if (!kinds) return bad_value();
     if ((cu = there()) != 0) return cu;
+    struct memory *m = hold(h);
+    if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    cu = properties(m->raw.span.lo, &device, &types);
+    let_go(m);
+    *kinds = symm_cuda_share_kinds(types);
+    return cu ? refuse(cu, 0) : SYMM_CU_SUCCESS;
+}
+
+/* One of fd and fabric is not NULL. */
+static int export(symm_vmm_handle *h, int *fd, symm_vmm_fabric *fabric) {
+    int err = 0, cu = there();
+    if (cu) return cu;
     if (SYMM_FAIL_HERE(vmm_export)) return refuse(SYMM_CU_OS_ERROR, EMFILE);
     struct memory *m = hold(h);
     if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
-    cu = symm_cu.cuMemExportToShareableHandle(&got, m->raw.span.lo, SYMM_CUDA_HANDLE_FD, 0);
+    cu = fd ? symm_cuda_share_fd(m->raw.span.lo, fd, &err)
+            : symm_cuda_share_fabric(m->raw.span.lo, fabric);
     let_go(m);
-    if (cu) return refuse_fd(cu);
-    got = symm_fd_above(got);
-    if (got < 0) return refuse(SYMM_CU_OS_ERROR, errno);
-    fcntl(got, F_SETFD, FD_CLOEXEC); /* CUDA's outlive an exec */
-    *fd = got;
-    return SYMM_CU_SUCCESS;
+    return cu ? refuse(cu, err) : SYMM_CU_SUCCESS;
 }
 
-/* The size cannot be checked: CUDA does not tell it, but refuses to map more than there is. A peer
- * with the descriptor cannot make the memory smaller. */
-static int cuda_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
+static int cuda_export_fd(symm_vmm_handle *h, int *fd) {
+    return fd ? export(h, fd, NULL) : bad_value();
+}
+static int cuda_export_fabric(symm_vmm_handle *h, symm_vmm_fabric *out) {
+    return out ? export(h, NULL, out) : bad_value();
+}
+
+/* By fabric, or by fd if that is NULL. The size cannot be checked: CUDA does not tell it, but
+ * refuses to map more than there is. A peer with the handle cannot make the memory smaller. */
+static int import(int fd, const symm_vmm_fabric *fabric, uint64_t bytes, symm_vmm_handle **h) {
     const symm_cuda_memory *m;
     cu_mem_handle raw = 0;
-    int device, types, cu;
-    if (!h || fd < 0) return bad_value();
+    int device, types, err = 0, cu;
+    if (!h) return bad_value();
     if ((cu = current(&device, &m)) != 0) return cu;
     if (bytes == 0 || bytes % SYMM_VMM_GRANULE != 0 || bytes > SYMM_VMM_SPACE) return bad_value();
     if (SYMM_FAIL_HERE(vmm_import)) return refuse(SYMM_CU_UNKNOWN, 0);
-    if (fcntl(fd, F_GETFD) < 0) return refuse(SYMM_CU_INVALID_VALUE, EBADF);
-    cu = symm_cu.cuMemImportFromShareableHandle(&raw, (void *)(intptr_t)fd, SYMM_CUDA_HANDLE_FD);
-    if (cu) return refuse_fd(cu);
+    cu = fabric ? symm_cuda_share_from_fabric(fabric, &raw)
+                : symm_cuda_share_from_fd(fd, &raw, &err);
+    if (cu) return refuse(cu, err);
     properties(raw, &device, &types); /* only to know which devices can reach it */
     return symm_cuda_vmm_adopt(raw, bytes, device, h);
+}
+
+static int cuda_import_fd(int fd, uint64_t bytes, symm_vmm_handle **h) {
+    return fd < 0 ? bad_value() : import(fd, NULL, bytes, h);
+}
+static int cuda_import_fabric(const symm_vmm_fabric *from, uint64_t bytes, symm_vmm_handle **h) {
+    return from ? import(-1, from, bytes, h) : bad_value();
 }
 
 static int cuda_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
@@ -562,8 +576,11 @@ const symm_vmm symm_vmm_cuda = {
     .create_as_is = cuda_create_as_is,
     .retain = cuda_retain,
     .release = cuda_release,
-    .export_fd = cuda_export,
-    .import_fd = cuda_import,
+    .shares = cuda_shares,
+    .export_fd = cuda_export_fd,
+    .import_fd = cuda_import_fd,
+    .export_fabric = cuda_export_fabric,
+    .import_fabric = cuda_import_fabric,
     .identify = cuda_identify,
     .life = cuda_life,
     .map = cuda_map,

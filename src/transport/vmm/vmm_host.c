@@ -204,6 +204,23 @@ struct memory *symm_host_hold(symm_vmm_handle *h) {
     return m;
 }
 
+static int host_shares(symm_vmm_handle *h, int *kinds) {
+    if (!kinds) return bad_value();
+    if (!symm_host_hold(h)) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    host_release(h);
+    *kinds = SYMM_SHARE_FD;
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_export_fabric(symm_vmm_handle *h, symm_vmm_fabric *out) {
+    (void)h, (void)out;
+    return refuse(SYMM_CU_NOT_SUPPORTED, 0);
+}
+static int host_import_fabric(const symm_vmm_fabric *from, uint64_t bytes, symm_vmm_handle **h) {
+    (void)from, (void)bytes, (void)h;
+    return refuse(SYMM_CU_NOT_SUPPORTED, 0);
+}
+
 static int host_export(symm_vmm_handle *h, int *fd) {
     int copy = -1, err = 0;
     if (!fd) return bad_value();
@@ -505,8 +522,11 @@ const symm_vmm symm_vmm_host = {
     .create_as_is = host_create, /* a new file is zeros */
     .retain = host_retain,
     .release = host_release,
+    .shares = host_shares,
     .export_fd = host_export,
     .import_fd = host_import,
+    .export_fabric = host_export_fabric,
+    .import_fabric = host_import_fabric,
     .identify = host_identify,
     .life = host_life,
     .map = host_map,
