@@ -91,8 +91,9 @@ symmResult_t symm_trade_export(symm_trade *t) {
     return export_some(t, 0);
 }
 
-/* Every peer has got the previous batch. Segments that cannot be exported, and those after them,
- * are sent as offers of nothing: the messages stay in step, and this rank votes against success. */
+/* Every peer has got the previous batch; this one may be empty. Segments that cannot be exported,
+ * and those after them, are sent as offers of nothing: the messages stay in step, and this rank
+ * votes against success. */
 static void next_batch(symm_trade *t, int first) {
     symm_trade_close(t);
     if (!t->lacks) {
@@ -236,7 +237,7 @@ symmResult_t symm_trade_run(symm_trade *t, const int *counts) {
     for (int i = 0; i < t->count && !t->status; i++)
         t->status = t->map(t->arg, c->rank, t->handles[i], t->parts[i]);
     for (int first = 0; first < f.most && c->nranks > 1 && !broken; first += full(c)) {
-        if (first && first < t->count) next_batch(t, first);
+        if (first) next_batch(t, first);
         broken = one_round(&f, first);
     }
     if (broken) /* out of step with a peer: nobody can go on */
