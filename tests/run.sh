@@ -132,7 +132,10 @@ one() { # directory index
         printf '  %d.%03d s, CPU %s s\n' $((took / 1000)) $((took % 1000)) "$(cpu "$1/$2.times")"
         [ -z "$why" ] || echo "       $why"
         sed -n '2,$s/^/       /p' "$1/$2.verdict"
-        [ "$failed" -eq 0 ] || tail -n 300 "$out" | sed 's/^/     | /'
+        [ "$failed" -eq 0 ] || {
+            head -n -300 "$out" | grep -E '^not ok|^#? *FAILED' | head -n 20
+            tail -n 300 "$out"
+        } | sed 's/^/     | /'
     } >"$1/$2.said"
     [ ! -e "$1/watched" ] || printf '\r\033[K' >&2
     cat "$1/$2.said" # at once, so that programs that run side by side do not mix
