@@ -19,7 +19,7 @@ static void look(symm_p2p_out *out) {
     if (out->seen_at == out->skip_from) out->seen_at = out->skip_to;
 }
 
-/* A message has been begun at position `at`, of which the ring holds what lies before `end`. */
+/* Data lies from position `at` to `end` now. What was left empty before it is noted for look. */
 static void use_ring(symm_p2p_out *out, uint64_t at, uint64_t end) {
     if (at != out->at) {
         out->skip_from = out->at;
