@@ -20,6 +20,8 @@
 #                      under symm-run; where torchrun is, a GPU for each rank
 #   torch-CASE-RANKS   a case of tests/gpu/torch_train.py under symm-run, compared with gloo; where
 #                      torchrun is
+#   vllm-CASE-RANKS    a case of tests/gpu/vllm_ranks.py under symm-run: a model writes what one
+#                      rank writes alone; where torchrun and vLLM are
 #
 # CAMPAIGN_OUT (build/campaign) gets per part a log and, once the part has ended by itself, a record
 # PART.json; `make gpu-report` reads these. A part that the time cuts off leaves none.
@@ -59,7 +61,7 @@ parts() {
     echo torture
     [ "$devices" -lt 2 ] || for program in $(names); do echo "alone-$program"; done
     [ -z "${NCCL_TESTS:-}" ] || nccl_parts
-    [ "$mode" = fake ] || ! command -v torchrun >/dev/null 2>&1 || torch_parts
+    [ "$mode" = fake ] || ! command -v torchrun >/dev/null 2>&1 || { torch_parts && vllm_parts; }
 }
 # Ranks beyond the GPUs share the first one, as far as four.
 rank_counts() {
@@ -80,6 +82,13 @@ torch_parts() {
         for case in $(sed -n 's/^def case_\([a-z]*\)(.*/\1/p' tests/gpu/torch_train.py); do
             echo "torch-$case-$ranks"
         done
+    done
+}
+vllm_parts() {
+    python3 -c 'from importlib.util import find_spec as f; exit(not f("vllm"))' 2>/dev/null ||
+        return 0
+    for ranks in $(rank_counts); do
+        for case in comm model graph; do echo "vllm-$case-$ranks"; done
     done
 }
 # In the order of the words, each part once.
@@ -198,6 +207,21 @@ part_torch() { # case ranks
             printf "%d passed, %d failed, 0 skipped\n", !bad, (bad > 0)
         }'
 }
+served() { # ranks case [wrapper]: what rank 0 said
+    timeout 200 ${3:+"$3"} torchrun --standalone --nproc-per-node "$1" \
+        tests/gpu/vllm_ranks.py "$2" >"$dir/vllm.txt" 2>&1
+    sed -n "s/^$2: //p" "$dir/vllm.txt"
+    cat "$dir/vllm.txt" >&2
+}
+part_vllm() { # case ranks
+    want=ok
+    [ "$1" = comm ] || want=$(served 1 model)
+    got=$(served "$2" "$1" "$BIN/symm-run")
+    echo "want $want"
+    echo "symm $got"
+    failed=$(if [ -n "$got" ] && [ "$got" = "$want" ]; then echo 0; else echo 1; fi)
+    echo "$((1 - failed)) passed, $failed failed, 0 skipped"
+}
 run_part() { # part
     rest=${1#*-}
     case $1 in
@@ -209,6 +233,7 @@ run_part() { # part
     nccl-*) part_nccl "${rest%-*}" "${rest##*-}" ;;
     decode-*) part_decode "$rest" ;;
     torch-*) part_torch "${rest%-*}" "${rest##*-}" ;;
+    vllm-*) part_vllm "${rest%-*}" "${rest##*-}" ;;
     esac
 }
 

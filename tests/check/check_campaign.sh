@@ -115,6 +115,26 @@ t_equal "a loss that is missing fails" '0 passed, 1 failed, 0 skipped' "$(traine
 rm "$dir/fake-bin/symm-run"
 t_equal "a run that says nothing fails" '0 passed, 1 failed, 0 skipped' "$(trained ok ok)"
 
+# ---- vLLM under the drop-in ----
+printf '#!/bin/sh\nexec "$@"\n' >"$dir/fake-bin/symm-run"
+# shellcheck disable=SC2016 # $3 and $5 are the ranks and the case
+printf '#!/bin/sh\necho "INFO: begins"\necho "$5: $(cat "%s/said.$3")"\n' "$dir" \
+    >"$dir/fake-bin/torchrun"
+chmod +x "$dir"/fake-bin/*
+served() { # case, what one rank says, what two say under the drop-in
+    echo "$2" >"$dir/said.1"
+    echo "$3" >"$dir/said.2"
+    PERF='' BIN=$dir/fake-bin PATH=$dir/fake-bin:$PATH scripts/campaign.sh part "vllm-$1-2" \
+        2>/dev/null | tail -n 1
+}
+t_equal "vLLM's communicator passes" '1 passed, 0 failed, 0 skipped' "$(served comm - ok)"
+t_equal "it fails" '0 passed, 1 failed, 0 skipped' "$(served comm - wrong)"
+t_equal "a model that writes what one rank writes passes" '1 passed, 0 failed, 0 skipped' \
+    "$(served graph '7 9 7' '7 9 7')"
+t_equal "one that writes other words fails" '0 passed, 1 failed, 0 skipped' \
+    "$(served model '7 9 7' '7 9 8')"
+t_equal "one that writes nothing fails" '0 passed, 1 failed, 0 skipped' "$(served model '' '')"
+
 # ---- the documents ----
 cp -r docs "$dir/tree/"
 sh "$dir/tree/scripts/gpu_report.sh" "$dir/none" >"$dir/out" 2>&1
