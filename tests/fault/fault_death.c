@@ -106,6 +106,7 @@ static void killed_inside_each_kernel(void) {
         if (!(symm_kernels[k].flags & SYMM_K_HOST)) continue;
         if (symm_kernels[k].max_ranks == 1) continue;
         setenv("SYMM_ALGO", symm_kernels[k].name, 1);
+        setenv("SYMM_MULTICAST", symm_kernels[k].multicast ? "1" : "0", 1);
         for (int registered = 0; registered < 2; registered++)
             T_FORK_DIES(3, k % 3, kernel_rank, fk_new(k % 3, k * 2 + registered));
     }

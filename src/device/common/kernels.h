@@ -36,8 +36,8 @@ typedef struct {
     int places; /* in scratch that a kernel of 128-byte lines uses in turn; 0: it is none */
     int sliced; /* GPUs: the ranks share the work, each has a slice */
     int staged; /* GPUs: data goes through staging, or does where it cannot go between windows */
-    /* GPUs: over the multicast range, whole numbers of 16 bytes; SYMM_CAST_: the buffers that must
-     * be bound there */
+    /* Over the multicast range, whole numbers of 16 bytes; SYMM_CAST_: the buffers that must be
+     * bound there */
     int multicast;
     int relay;                  /* GPUs: the kernel whose lines it may send instead; 0: none */
     int stages_src, stages_dst; /* a buffer in no window goes through scratch */
@@ -93,6 +93,11 @@ extern void (*symm_wait_long)(const symm_args *a, int peer);
 /* Host backend: the clock by which copies into and out of staging are timed (staging.c). NULL: the
  * machine's; tests have their own. */
 extern uint64_t (*symm_copy_clock)(void);
+
+/* Host backend: where the memory lies, of each member of the multicast object, that is bound behind
+ * [at, at + bytes) of its range. 0, or why it cannot be reached. Set before a communicator has a
+ * range; NULL: none has. */
+extern int (*symm_cast_find)(const void *at, uint64_t bytes, void **each, int *members);
 
 /* Gives the core to another thread. With more ranks than cores (SYMM_ARG_CROWDED), where yielding
  * has let nobody run again and again, by sleeping: a yield reaches only threads that the system

@@ -32,12 +32,13 @@ enum { SYMM_STATE_NONE = 0, SYMM_STATE_ALIVE = 1, SYMM_STATE_LEFT = 2 };
  * places suffice.
  * arrive: {epoch, chunks that the source has finished}; released after the source's last access to
  * the owner's chunk. It has a line of its own so that the source can take that line while the
- * owner still reads the other. */
+ * owner still reads the other. cast: {epoch, how far the source has come in asking all ranks
+ * whether they go over the multicast range} (multicast_calls.c). */
 typedef struct {
     uint64_t ready, src_off, dst_off;
     uint32_t way[2];
     uint64_t sig[2], scalar[2];
-    uint64_t arrive, pad1[7];
+    uint64_t arrive, cast, pad1[6];
 } symm_inbox;
 
 /* Where a rank's part of a buffer lies, in bytes. */
@@ -352,6 +353,7 @@ typedef struct {
             uint32_t spin;                 /* polls before the slow path of a wait */
             int32_t root;                  /* of a call that has one */
             uint32_t pairs;                /* of unequal parts: bytes of one that is a packet */
+            uint64_t multicast;            /* as gpu's, of emulated addresses */
         } host;
         struct {
             uint64_t host_base, host_stride;  /* rank r's symm_ctl: base + r*stride, host memory */

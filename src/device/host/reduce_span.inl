@@ -36,7 +36,7 @@
 #else
 #define SYMM_DIVIDE(sum, n, shift) ((void)(n), (void)(shift), sum)
 #endif
-#include "reduce.inl"
+#include "device/common/reduce.inl"
 
 #if AVERAGE == 2
 #define SCALE(r) ((void)scalars, (LANES){0})

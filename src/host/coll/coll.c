@@ -123,6 +123,11 @@ static uint32_t with_heaps(uint32_t sig, uint64_t digest) {
     return sig ^ (uint32_t)digest ^ (uint32_t)(digest >> 32);
 }
 
+/* All ranks' byte of flat offset 0; 0: there is no multicast range. */
+static uint64_t cast_base(const symm_comm *c) {
+    return c->cuda ? c->calls.proto.gpu.multicast : c->calls.proto.host.multicast;
+}
+
 static symm_plan_env plan_env(const symm_comm *c) {
     symm_plan_env e = {.nranks = c->nranks,
                        .oversubscribed = c->oversubscribed,
@@ -134,7 +139,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .ctas = (int)c->params.ctas,
                        .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
                        .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
-                       .multicast = c->cuda && c->calls.proto.gpu.multicast,
+                       .multicast = cast_base(c) != 0,
                        .deterministic = (int)c->params.deterministic,
                        .direct = c->calls.direct,
                        .near = c->calls.near,
@@ -180,7 +185,7 @@ static uint32_t bound(const symm_launch *l) {
     const symm_args *a = &l->args;
     char why[SYMM_MULTICAST_WHY];
     uint32_t flags = 0;
-    SYMM_ASSERT(l->comm->cuda && a->gpu.multicast);
+    SYMM_ASSERT(cast_base(l->comm));
     if (l->in && a->src_off != SYMM_STAGED &&
         symm_multicast_flat(l->comm, a->src_off, l->in, why, sizeof why))
         flags |= SYMM_ARG_CAST_SRC;

@@ -50,7 +50,7 @@ static int switch_reduces(const symm_call *call) {
 }
 /* Why the call cannot go over the multicast range; NULL: it can. */
 static const char *no_multicast(const symm_plan_env *env, const symm_call *call) {
-    SYMM_ASSERT(env->gpu && call->coll < symmNumColls);
+    SYMM_ASSERT(call->coll < symmNumColls);
     if (!env->multicast) return "the communicator has no multicast range (SYMM_MULTICAST)";
     if (symm_plan_message(call) % 16) return "multicast: the count is no multiple of 16 bytes";
     if ((symm_colls[call->coll].flags & SYMM_COLL_REDUCES) && !switch_reduces(call))

@@ -20,7 +20,7 @@ typedef struct { /* what was agreed when the communicator was made */
     int threads;                  /* GPUs: forced threads of a CTA; 0: not forced */
     int relay;                    /* GPUs: SYMM_RELAY_ */
     int deterministic;
-    int multicast; /* GPUs: 1: there is a multicast range */
+    int multicast; /* 1: there is a multicast range */
     int direct;    /* host backend: every rank can read every other's memory, */
     int near;      /* and the ranks' cores were near each other then */
     int adapts;    /* calls change their way when that changes (staging.c) */

@@ -21,7 +21,7 @@ const char *symm_stage_name(uint32_t stage) {
                                         "waiting for a piece",
                                         "comparing counts",
                                         "point-to-point",
-                                        "reaching a buffer that is in no window",
+                                        "reaching a peer's buffer",
                                         "waiting for a signal",
                                         "a kernel of the program"};
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "device/common/kernels.h"
 #include "host/coll/plan.h"
 #include "host/comm/comm.h"
 #include "host/comm/driver.h"
@@ -23,6 +24,7 @@
 #include "host/window/space.h"
 #include "machine/cache_info.h"
 #include "machine/fd_closer.h"
+#include "transport/vmm/multicast_driver.h"
 #include "comm_make.h"
 
 /* ---- greeting: mesh and space ---------------------------------------------------------------- */
@@ -336,14 +338,18 @@ static void fill_proto(symm_comm *c) {
                            : symm_plan_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks),
         .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
     c->calls.keeps = c->cuda ? 0 : symm_caches_keep(c->nranks);
+    const uint64_t cast =
+        *symm_multicast_why(c) ? 0 : c->space->cast.base + c->base - c->space->base;
     int64_t spin = c->params.spin >= 0 ? c->params.spin : c->oversubscribed ? 48 : 1000;
     if (!c->cuda) {
         c->calls.proto.host.spin = (uint32_t)(spin < 1 ? 1 : spin);
+        c->calls.proto.host.multicast = cast;
+        /* Read by kernels of communicators that have a range, behind this. */
+        if (cast) __atomic_store_n(&symm_cast_find, symm_vmm_host_multicast, __ATOMIC_RELAXED);
     } else {
         c->calls.proto.gpu.host_base = c->control.host_base;
         c->calls.proto.gpu.host_stride = SYMM_PAGE_STRIDE;
-        if (!*symm_multicast_why(c))
-            c->calls.proto.gpu.multicast = c->space->cast.base + c->base - c->space->base;
+        c->calls.proto.gpu.multicast = cast;
     }
     c->calls.proto.flags =
         (goes_apart(c) ? SYMM_ARG_APART : 0) | (c->oversubscribed ? SYMM_ARG_CROWDED : 0);
