@@ -71,7 +71,9 @@ rank_counts() {
 }
 nccl_parts() {
     for ranks in $(rank_counts); do
-        for program in "$NCCL_TESTS"/*_perf; do echo "nccl-$(basename "$program")-$ranks"; done
+        for program in "$NCCL_TESTS"/*_perf; do
+            [ ! -x "$program" ] || echo "nccl-$(basename "$program")-$ranks"
+        done
     done
 }
 torch_parts() {
@@ -281,6 +283,11 @@ total() { # words
         }'
 }
 
+refuse() { # reason
+    echo "campaign.sh: $1" >&2
+    exit 2
+}
+
 command=${1:-}
 [ $# -eq 0 ] || shift
 case $command in
@@ -290,10 +297,14 @@ list)
     done
     ;;
 run)
-    if [ "$devices" -lt 1 ]; then
-        echo "campaign.sh: this machine has no GPU (CAMPAIGN_FAKE=1: the fake driver)" >&2
-        exit 2
-    fi
+    [ "$devices" -ge 1 ] || refuse "this machine has no GPU (CAMPAIGN_FAKE=1: the fake driver)"
+    # Else every part would fail, minutes later, for this alone.
+    [ "$mode" = fake ] || [ -x "$BIN/symm-run" ] ||
+        refuse "there is no $BIN/symm-run: run 'make all tests-gpu' first"
+    for word in "$@"; do
+        [ -n "$(chosen "$word")" ] ||
+            refuse "no part begins with '$word' here (scripts/campaign.sh list; NCCL_TESTS)"
+    done
     mkdir -p "$dir" || exit 2
     for part in $(chosen "$@"); do
         made "$part" || [ $(($(date +%s) - began + CAMPAIGN_LEAST)) -gt "$CAMPAIGN_SECONDS" ] ||

@@ -33,6 +33,16 @@ t_expect "it is where that is asked for" "0 2" "$rc $(wc -l <"$dir/out")"
 CAMPAIGN_SECONDS=1 campaign check-gpu_life
 t_expect "without time nothing begins, and the rest is counted" \
     "0 1 1" "$rc $(records) $(grep -c '^# 1 parts are left' "$dir/out")"
+campaign check-gpu_pointer chekc-gpu_life
+t_expect "a word that no part begins with is named, and nothing runs" "2 1" \
+    "$rc $(grep -c "^campaign.sh: no part begins with 'chekc-gpu_life'" "$dir/out")"
+mkdir -p "$dir/smi" "$dir/unmade"
+printf '#!/bin/sh\necho "GPU 0: one"\n' >"$dir/smi/nvidia-smi"
+chmod +x "$dir/smi/nvidia-smi"
+(unset CUDA_VISIBLE_DEVICES SYMM_BACKEND PERF BIN && CAMPAIGN_FAKE=0 BUILD=$dir/unmade \
+    PATH=$dir/smi:$PATH scripts/campaign.sh run check-gpu_pointer) >"$dir/out" 2>&1
+t_expect "without a build nothing runs" "2 1" \
+    "$? $(grep -c '^campaign.sh: there is no .*/unmade/bin/symm-run: run ' "$dir/out")"
 # One that fails, one that does not end.
 mkdir -p "$dir/broken/test"
 printf '#!/bin/sh\necho "not ok 1 - always"; echo 1..1; exit 1\n' >"$dir/broken/test/gpu_pointer"

@@ -54,6 +54,33 @@ static void only_what_is_staged_is_said_to_be(void) {
     T_THREADS(RANKS, registering_rank, comms);
 }
 
+/* What goes one way or the other is what is in no window: of windows nothing is said. */
+static void either_rank(int rank, int n, void *arg) {
+    static const char says[] = "in no window is read where it is, or goes through scratch";
+    symmComm_t comm = ((symmComm_t *)arg)[rank];
+    symmWindow_t win;
+    char *a, *plain = malloc(BYTES);
+    (void)n;
+    T_OK(symmMemAlloc((void **)&a, 2 * BYTES));
+    T_OK(symmWindowRegister(comm, a, 2 * BYTES, &win, SYMM_WIN_DEFAULT));
+    symmExplain_t p = explained(comm, symmCollAllReduce, a, a + BYTES, BYTES);
+    T_CHECKF(!strstr(p.reason, says), "%s", p.reason);
+    p = explained(comm, symmCollAllReduce, plain, a, BYTES);
+    T_MSG(p.reason, says);
+    p = explained(comm, symmCollAllReduce, a, plain, BYTES);
+    T_MSG(p.reason, says);
+    T_OK(symmCommDestroy(comm));
+    T_OK(symmMemFree(a));
+    free(plain);
+}
+static void windows_go_one_way_only(void) {
+    symmComm_t comms[RANKS];
+    setenv("SYMM_BACKEND", "host", 1);
+    setenv("SYMM_DIRECT", "1", 1);
+    T_OK(symmCommInitAll(comms, RANKS, NULL));
+    T_THREADS(RANKS, either_rank, comms);
+}
+
 static size_t longest;
 
 static void reasons_of(const symm_plan_env *env) {
@@ -272,6 +299,6 @@ static void memory_is_told(void) {
     T_FORK(3, memory_rank, T_SHARED(sizeof(meeting)));
 }
 
-T_MAIN(T(only_what_is_staged_is_said_to_be), T(no_reason_is_cut), T(the_last_words_are_there),
-       T(messages_are_explained_and_counted), T(messages_are_read_where_they_are),
-       T(memory_is_told))
+T_MAIN(T(only_what_is_staged_is_said_to_be), T(windows_go_one_way_only), T(no_reason_is_cut),
+       T(the_last_words_are_there), T(messages_are_explained_and_counted),
+       T(messages_are_read_where_they_are), T(memory_is_told))

@@ -88,7 +88,7 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
         why_staged(c, "sendbuff", l.src_win, k->src, l.in, p.reason, sizeof p.reason);
     if (!p.zeroCopyRecv)
         why_staged(c, "recvbuff", l.dst_win, k->dst, l.out, p.reason, sizeof p.reason);
-    if (l.args.flags & SYMM_ARG_EITHER) {
+    if (l.args.flags & SYMM_ARG_EITHER && ((l.in && !l.src_win) || (l.out && !l.dst_win))) {
         const size_t end = strlen(p.reason);
         snprintf(p.reason + end, sizeof p.reason - end,
                  "what is in no window is read where it is, "
