@@ -127,8 +127,10 @@ static void *look(void) {
 /* Nobody has logged the text: it is the caller's to say that the program needs one. */
 static symmResult_t none(const char *file, const char *why, int loadedOnly) {
     char text[SYMM_ERR_TEXT];
+    const char *set = getenv("SYMM_NCCL_LIB");
     if (file)
-        SYMM_SAY(text, sizeof text, "SYMM_NCCL_LIB=%.200s: %.250s", file,
+        SYMM_SAY(text, sizeof text, "%s%.200s: %.250s",
+                 set && !strcmp(set, file) ? "SYMM_NCCL_LIB=" : "", file,
                  why ? why : "it is symm itself, or no NCCL");
     else
         SYMM_SAY(text, sizeof text, "no real NCCL is loaded%s",
