@@ -28,7 +28,7 @@ command -v "$qemu" >/dev/null 2>&1 || pass_over "needs arm: there is no $qemu (p
 # integers, more than 8 ranks, which are the same everywhere. And not what qemu itself cannot do,
 # which is to start threads in a child forked from a process of several, and to keep to the kernel's
 # limit of mappings.
-programs='unit_reduce unit_copy unit_cores unit_first_touch unit_doing unit_graph
+programs='unit_reduce unit_copy unit_cores unit_first_touch unit_call_log unit_graph
     unit_mesh unit_agree unit_split unit_stream-forked_child_has_no_streams
     unit_vmm_share-the_limit_of_mappings_is_refused_and_left_again
     thr_order thr_matrix thr_mismatch thr_stream thr_p2p thr_onesided thr_device_api'

@@ -18,10 +18,10 @@ static void both(void (*fn)(void *)) {
  * than they would bear with one that is elsewhere. */
 static void be_late(hk *k) {
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, k->comm);
-    const uint64_t own = c->ctl->doing.step;
+    const uint64_t own = c->ctl->call_log.step;
     for (int r = 0; r < k->n; r++)
         while (r != k->rank &&
-               __atomic_load_n(&symm_comm_ctl(c, r)->doing.step, __ATOMIC_ACQUIRE) == own)
+               __atomic_load_n(&symm_comm_ctl(c, r)->call_log.step, __ATOMIC_ACQUIRE) == own)
             usleep(1000);
     usleep(PATIENT_MS * 1000);
 }

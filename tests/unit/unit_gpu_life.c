@@ -225,8 +225,8 @@ static void dump_reads_the_blocks_of_all_gpus(void) {
         ctl->inbox[(r + 1) % 3].sig[0] = 0xabc0 + (unsigned)r;
     }
     const symm_call barrier = {.coll = symmCollBarrier};
-    symm_doing_begin(gk_inside(comms[0]), &barrier);
-    symm_doing_enter(gk_inside(comms[2]), "growing a heap");
+    symm_call_log_begin(gk_inside(comms[0]), &barrier);
+    symm_call_log_enter(gk_inside(comms[2]), "growing a heap");
     leave_as_kernel(gk_inside(comms[2]), symmTimeout, 0, 42, SYMM_STAGE_PACKET);
     dump_of(1, text, sizeof text);
     T_MSG(text, "rank 1 of 3, thread ranks");
@@ -289,7 +289,7 @@ static void thread_ranks_of_one_gpu_have_streams_of_their_own(void) {
     T_OK(symmBarrier(comms[2], gk_user(s[2])));
     /* Who replays what others call is not behind them. */
     for (int r = 0; r < 2; r++) {
-        symm_doing *d = &gk_inside(comms[r])->ctl->doing;
+        symm_call_log *d = &gk_inside(comms[r])->ctl->call_log;
         T_OK(symmBarrier(comms[0], gk_user(s[0])));
         d->captured = 1;
         T_OK(symmBarrier(comms[1], gk_user(s[0])));

@@ -69,22 +69,22 @@ typedef struct {
 /* What a rank called last and is doing now, for messages about ranks that differ (call_log.h).
  * Written by the owner's host side, read by peers; an entry's seq is cleared before it changes
  * and stored, released, at its end. Whole cache lines: what follows lies in lines too. */
-#define SYMM_DOING_CALLS 64
-#define SYMM_DOING_STEPS 4
-#define SYMM_DOING_TEXT  56
+#define SYMM_CALL_LOG_CALLS 64
+#define SYMM_CALL_LOG_STEPS 4
+#define SYMM_CALL_LOG_TEXT  56
 typedef struct { /* seq: refused << 48 | number; what: root << 48 | collective << 32 |
                   type << 16 | reduction */
     uint64_t seq, count, what;
-} symm_doing_call;
+} symm_call_logged;
 typedef struct {
-    uint64_t seq, text[SYMM_DOING_TEXT / 8]; /* text: the set-up that it belongs to */
-} symm_doing_step;
+    uint64_t seq, text[SYMM_CALL_LOG_TEXT / 8]; /* text: the set-up that it belongs to */
+} symm_call_step;
 typedef struct {
     uint64_t calls, captured, refused; /* collectives issued; captured; taken back */
     uint64_t step, ended, pad[3];      /* steps of set-up begun and ended */
-    symm_doing_step steps[SYMM_DOING_STEPS];
-    symm_doing_call ring[SYMM_DOING_CALLS];
-} symm_doing;
+    symm_call_step steps[SYMM_CALL_LOG_STEPS];
+    symm_call_logged ring[SYMM_CALL_LOG_CALLS];
+} symm_call_log;
 
 /* Point-to-point, host backend (src/device/host/p2p.h). Messages of an ordered pair of ranks are
  * numbered from 1, for ever. What the sender writes lies in the receiver's block (symm_p2p_in),
@@ -177,7 +177,7 @@ typedef struct {
      * watcher; whoever waits for a peer, or comes to use the communicator, ends with it. */
     uint64_t death;
     uint64_t pid; /* of the owner's process, as its peers know it; host backend */
-    symm_doing doing;
+    symm_call_log call_log;
     symm_p2p_note p2p;
     symm_unequal unequal;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
@@ -467,7 +467,7 @@ SYMM_STATIC_ASSERT(sizeof(symm_p2p_head) == 64, "a tiny message is one line");
 SYMM_STATIC_ASSERT(sizeof(symm_p2p_in) % 64 == 0 && sizeof(symm_p2p_out) == 256 &&
                        sizeof(symm_p2p_note) == 64,
                    "whole lines");
-SYMM_STATIC_ASSERT(sizeof(symm_doing) % 64 == 0, "inboxes lie in lines of their own");
+SYMM_STATIC_ASSERT(sizeof(symm_call_log) % 64 == 0, "inboxes lie in lines of their own");
 SYMM_STATIC_ASSERT(sizeof(symm_signals) % 64 == 0, "each source writes lines of its own");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_pair) == 64, "a line");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_inbox) == 128, "a scalar lies at a multiple of 16 bytes");

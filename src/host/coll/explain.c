@@ -259,8 +259,8 @@ static void dump_peers(writer *w, symm_comm *c) {
                         : "?",
             epochs[r], (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
         if (r != c->rank) dump_words(w, c, r);
-        put(w, "; has issued %s%s", symm_doing_text(c, r, does, sizeof does),
-            dead ? "" : symm_doing_awaits(c, r, epochs, awaits, sizeof awaits));
+        put(w, "; has issued %s%s", symm_call_log_text(c, r, does, sizeof does),
+            dead ? "" : symm_call_log_awaits(c, r, epochs, awaits, sizeof awaits));
         put(w, "%s", dead ? "" : symm_message_awaited(c, r, awaits, sizeof awaits));
         const uint64_t unused = symm_onesided_unused(c, r);
         if (unused)

@@ -11,7 +11,7 @@
 #include "call_ring.h"
 #include "comm.h"
 
-enum { WORDS = SYMM_DOING_TEXT / 8, CALL_TEXT = 96, SEQ_BITS = 48, SWAPPED = 1 << 15 };
+enum { WORDS = SYMM_CALL_LOG_TEXT / 8, CALL_TEXT = 96, SEQ_BITS = 48, SWAPPED = 1 << 15 };
 
 static void put(uint64_t *at, uint64_t v) {
     symm_word_set(at, v);
@@ -19,21 +19,21 @@ static void put(uint64_t *at, uint64_t v) {
 static uint64_t get(const uint64_t *at) {
     return symm_word_get(at);
 }
-static const symm_doing *of(const symm_comm *c, int rank) {
-    return &symm_comm_ctl(c, rank)->doing;
+static const symm_call_log *of(const symm_comm *c, int rank) {
+    return &symm_comm_ctl(c, rank)->call_log;
 }
 
 /* What is true of this rank's own log. Its peers only read it. */
-static void log_check(const symm_doing *d) {
+static void log_check(const symm_call_log *d) {
     SYMM_ASSERT(d->calls >> SEQ_BITS == 0);
     SYMM_ASSERT(d->ended <= d->step);
-    SYMM_ASSERT(!d->step || d->steps[d->step % SYMM_DOING_STEPS].seq == d->step);
+    SYMM_ASSERT(!d->step || d->steps[d->step % SYMM_CALL_LOG_STEPS].seq == d->step);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-void symm_doing_begin(symm_comm *c, const symm_call *k) {
-    symm_doing *d = &c->ctl->doing;
+void symm_call_log_begin(symm_comm *c, const symm_call *k) {
+    symm_call_log *d = &c->ctl->call_log;
     const uint64_t seq = d->calls + 1;
     SYMM_CHECK(log_check(d));
     SYMM_ASSERT(k->coll < symmNumColls && k->type < symmNumTypes && k->op <= SYMM_OP_PREMUL);
@@ -41,36 +41,36 @@ void symm_doing_begin(symm_comm *c, const symm_call *k) {
     const uint64_t what = (uint64_t)k->root << 48 | (uint64_t)k->coll << 32 | k->type << 16 |
                           (k->swapped ? SWAPPED : 0) | k->op;
     const uint64_t words[] = {d->refused << SEQ_BITS | seq, k->count, what};
-    symm_entry_write(&d->ring[seq % SYMM_DOING_CALLS].seq, words, 3);
+    symm_entry_write(&d->ring[seq % SYMM_CALL_LOG_CALLS].seq, words, 3);
     put(&d->calls, seq);
 }
 
-void symm_doing_undo(symm_comm *c) {
-    symm_doing *d = &c->ctl->doing;
+void symm_call_log_undo(symm_comm *c) {
+    symm_call_log *d = &c->ctl->call_log;
     const uint64_t seq = d->calls;
-    SYMM_ASSERT(seq > 0 && d->ring[seq % SYMM_DOING_CALLS].seq);
-    put(&d->ring[seq % SYMM_DOING_CALLS].seq, 0);
+    SYMM_ASSERT(seq > 0 && d->ring[seq % SYMM_CALL_LOG_CALLS].seq);
+    put(&d->ring[seq % SYMM_CALL_LOG_CALLS].seq, 0);
     put(&d->refused, d->refused + 1); /* the next call has the same number, in other words */
     put(&d->calls, seq - 1);
 }
 
-void symm_doing_capture(symm_comm *c) {
-    put(&c->ctl->doing.captured, c->ctl->doing.captured + 1);
+void symm_call_log_capture(symm_comm *c) {
+    put(&c->ctl->call_log.captured, c->ctl->call_log.captured + 1);
 }
 
-void symm_doing_enter(symm_comm *c, const char *stage) {
+void symm_call_log_enter(symm_comm *c, const char *stage) {
     if (!c->ctl) return;
-    symm_doing *d = &c->ctl->doing;
+    symm_call_log *d = &c->ctl->call_log;
     const uint64_t seq = d->step + 1;
     uint64_t words[1 + WORDS] = {seq};
-    snprintf((char *)(words + 1), SYMM_DOING_TEXT, "%s", stage);
-    symm_entry_write(&d->steps[seq % SYMM_DOING_STEPS].seq, words, 1 + WORDS);
+    snprintf((char *)(words + 1), SYMM_CALL_LOG_TEXT, "%s", stage);
+    symm_entry_write(&d->steps[seq % SYMM_CALL_LOG_STEPS].seq, words, 1 + WORDS);
     put(&d->step, seq);
     SYMM_CHECK(log_check(d));
 }
 
-void symm_doing_leave(symm_comm *c) {
-    if (c->ctl) put(&c->ctl->doing.ended, c->ctl->doing.step);
+void symm_call_log_leave(symm_comm *c) {
+    if (c->ctl) put(&c->ctl->call_log.ended, c->ctl->call_log.step);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -80,18 +80,18 @@ typedef struct {
 } called;
 
 /* 0 if the entry is not in the log (any more). */
-static int get_call(const symm_doing *d, uint64_t seq, called *k) {
+static int get_call(const symm_call_log *d, uint64_t seq, called *k) {
     uint64_t words[3];
-    if (!symm_entry_read(&d->ring[seq % SYMM_DOING_CALLS].seq, words, 3)) return 0;
+    if (!symm_entry_read(&d->ring[seq % SYMM_CALL_LOG_CALLS].seq, words, 3)) return 0;
     *k = (called){words[1], words[2]};
     return (words[0] & ((1ull << SEQ_BITS) - 1)) == seq;
 }
 
-static int get_step(const symm_doing *d, uint64_t seq, char *text) {
+static int get_step(const symm_call_log *d, uint64_t seq, char *text) {
     uint64_t words[1 + WORDS];
-    if (!symm_entry_read(&d->steps[seq % SYMM_DOING_STEPS].seq, words, 1 + WORDS)) return 0;
-    memcpy(text, words + 1, SYMM_DOING_TEXT);
-    text[SYMM_DOING_TEXT - 1] = 0;
+    if (!symm_entry_read(&d->steps[seq % SYMM_CALL_LOG_STEPS].seq, words, 1 + WORDS)) return 0;
+    memcpy(text, words + 1, SYMM_CALL_LOG_TEXT);
+    text[SYMM_CALL_LOG_TEXT - 1] = 0;
     return words[0] == seq;
 }
 
@@ -179,12 +179,12 @@ static int call_differs(const symm_comm *c, uint64_t seq, int oldest, char *text
 
 /* A step of set-up, among the ranks that have begun it. */
 static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap) {
-    char said[SYMM_MAX_RANKS][SYMM_DOING_TEXT] = {{0}}, ra[60], rb[60];
+    char said[SYMM_MAX_RANKS][SYMM_CALL_LOG_TEXT] = {{0}}, ra[60], rb[60];
     unsigned char have[SYMM_MAX_RANKS] = {0}, most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
     int who[2];
     for (int r = 0; r < c->nranks; r++) have[r] = (unsigned char)get_step(of(c, r), seq, said[r]);
     if (!two_sides(said, sizeof said[0], have, c->nranks, most, odd, who)) return 0;
-    SYMM_SAY(text, cap, SYMM_DOING_DIFFERENT ": %s: %s; %s: %s",
+    SYMM_SAY(text, cap, SYMM_CALL_LOG_DIFFERENT ": %s: %s; %s: %s",
              symm_boot_ranks(most, c->nranks, ra, sizeof ra), said[who[0]],
              symm_boot_ranks(odd, c->nranks, rb, sizeof rb), said[who[1]]);
     return 1;
@@ -193,7 +193,7 @@ static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap
 /* Whether a is in a step of set-up that b has not begun, and b has issued more collectives. The
  * calls are read first: a rank that issued one after that step shows the step too. */
 static int is_astray(const symm_comm *c, int a, int b) {
-    const symm_doing *x = of(c, a), *y = of(c, b);
+    const symm_call_log *x = of(c, a), *y = of(c, b);
     const uint64_t ahead = get(&y->calls), step = get(&x->step);
     if (get(&x->captured) || get(&y->captured)) return 0;
     return step != get(&x->ended) && ahead > get(&x->calls) && get(&y->step) < step;
@@ -211,24 +211,24 @@ static int next_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
     return 1;
 }
 
-int symm_doing_ahead(const symm_comm *c, int p, char *text, size_t cap) {
+int symm_call_log_ahead(const symm_comm *c, int p, char *text, size_t cap) {
     if (get(&of(c, c->rank)->captured) || get(&of(c, p)->captured)) return 0;
     return next_text(c, c->rank, p, text, cap);
 }
 
 static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
-    char call[CALL_TEXT + 32], stage[SYMM_DOING_TEXT];
+    char call[CALL_TEXT + 32], stage[SYMM_CALL_LOG_TEXT];
     if (!get_step(of(c, a), get(&of(c, a)->step), stage) || !next_text(c, a, b, call, sizeof call))
         return 0;
-    SYMM_SAY(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s", a, stage, b, call);
+    SYMM_SAY(text, cap, SYMM_CALL_LOG_DIFFERENT ": rank %d: %s; rank %d: %s", a, stage, b, call);
     return 1;
 }
 
-symmResult_t symm_doing_look(symm_comm *c) {
+symmResult_t symm_call_log_look(symm_comm *c) {
     char text[SYMM_ERR_TEXT];
     int peer = -1;
     if (!c->ctl) return symmSuccess;
-    const uint64_t step = c->ctl->doing.step;
+    const uint64_t step = c->ctl->call_log.step;
     if (step_differs(c, step, text, sizeof text)) return SYMM_ERR(symmMismatch, "%s", text);
     for (int p = 0; p < c->nranks && peer < 0; p++)
         if (is_astray(c, c->rank, p)) peer = p;
@@ -244,13 +244,13 @@ symmResult_t symm_doing_look(symm_comm *c) {
     return SYMM_ERR(symmMismatch, "%s", text);
 }
 
-int symm_doing_late(const symm_comm *c) {
+int symm_call_log_late(const symm_comm *c) {
     for (int r = 0; c->ctl && r < c->nranks; r++)
-        if (get(&of(c, r)->step) < c->ctl->doing.step) return r;
+        if (get(&of(c, r)->step) < c->ctl->call_log.step) return r;
     return -1;
 }
 
-int symm_doing_differ(const symm_comm *c, char *text, size_t cap) {
+int symm_call_log_differ(const symm_comm *c, char *text, size_t cap) {
     uint64_t last = 0;
     if (!__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE))
         return 0; /* pairs with comm_make.c's release */
@@ -258,7 +258,7 @@ int symm_doing_differ(const symm_comm *c, char *text, size_t cap) {
         const uint64_t n = get(&of(c, r)->calls);
         if (n > last) last = n;
     }
-    const uint64_t first = last > SYMM_DOING_CALLS ? last - SYMM_DOING_CALLS + 1 : 1;
+    const uint64_t first = last > SYMM_CALL_LOG_CALLS ? last - SYMM_CALL_LOG_CALLS + 1 : 1;
     for (uint64_t seq = first; seq <= last; seq++)
         if (call_differs(c, seq, seq == first, text, cap)) return 1;
     for (int r = 0; r < c->nranks; r++) {
@@ -271,9 +271,9 @@ int symm_doing_differ(const symm_comm *c, char *text, size_t cap) {
     return 0;
 }
 
-const char *symm_doing_text(const symm_comm *c, int rank, char *text, size_t cap) {
-    const symm_doing *d = of(c, rank);
-    char call[CALL_TEXT], stage[SYMM_DOING_TEXT];
+const char *symm_call_log_text(const symm_comm *c, int rank, char *text, size_t cap) {
+    const symm_call_log *d = of(c, rank);
+    char call[CALL_TEXT], stage[SYMM_CALL_LOG_TEXT];
     const uint64_t calls = get(&d->calls), step = get(&d->step);
     called k;
     const int known = get_call(d, calls, &k), inside = step != get(&d->ended);
@@ -286,7 +286,7 @@ const char *symm_doing_text(const symm_comm *c, int rank, char *text, size_t cap
 /* In set-up, rank waits for those that have not begun its step. In a collective, for those that
  * have finished fewer, and for those that have finished as many and not issued this one. */
 static int is_awaited(const symm_comm *c, int rank, int p, const uint32_t *epochs) {
-    const symm_doing *d = of(c, rank), *x = of(c, p);
+    const symm_call_log *d = of(c, rank), *x = of(c, p);
     if (get(&d->step) != get(&d->ended)) return get(&x->step) < get(&d->step);
     if (get(&d->captured) || get(&x->captured)) return 0;
     const int32_t ahead = (int32_t)(epochs[rank] - epochs[p]);
@@ -294,8 +294,8 @@ static int is_awaited(const symm_comm *c, int rank, int p, const uint32_t *epoch
     return ahead > 0 || (!ahead && (int32_t)((uint32_t)get(&x->calls) - epochs[rank]) <= 0);
 }
 
-const char *symm_doing_awaits(const symm_comm *c, int rank, const uint32_t *epochs, char *text,
-                              size_t cap) {
+const char *symm_call_log_awaits(const symm_comm *c, int rank, const uint32_t *epochs, char *text,
+                                 size_t cap) {
     unsigned char in[SYMM_MAX_RANKS];
     char who[160];
     int many = 0;

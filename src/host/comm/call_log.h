@@ -2,8 +2,8 @@
  * An error for ranks whose calls differ then says what each of them called. A rank that waits in
  * set-up for a peer that is in a collective gets an error that says so. The user's thread writes
  * its rank's entries; any thread reads. No lock. */
-#ifndef SYMM_DOING_H_
-#define SYMM_DOING_H_
+#ifndef SYMM_CALL_LOG_H_
+#define SYMM_CALL_LOG_H_
 
 #include "device/common/colls.h"
 #include "types.h"
@@ -13,31 +13,31 @@
 #define SYMM_ASTRAY_NS 1000000000ull
 
 /* How the text begins where set-up is concerned. */
-#define SYMM_DOING_DIFFERENT "the ranks are in different calls"
+#define SYMM_CALL_LOG_DIFFERENT "the ranks are in different calls"
 
 /* A collective is about to be issued. */
-void symm_doing_begin(symm_comm *c, const symm_call *k);
+void symm_call_log_begin(symm_comm *c, const symm_call *k);
 /* The call was refused after all; the communicator stays usable. */
-void symm_doing_undo(symm_comm *c);
+void symm_call_log_undo(symm_comm *c);
 /* A collective has been captured. The program decides when its graph runs, so it has no number.
  * From then on numbers of calls do not tell which rank is ahead, because one rank may replay what
  * another calls. */
-void symm_doing_capture(symm_comm *c);
+void symm_call_log_capture(symm_comm *c);
 
 /* This rank enters, and leaves, an exchange of set-up. Every rank has the same exchanges in the
  * same order. Nothing is written before the control block exists. */
-void symm_doing_enter(symm_comm *c, const char *stage);
-void symm_doing_leave(symm_comm *c);
+void symm_call_log_enter(symm_comm *c, const char *stage);
+void symm_call_log_leave(symm_comm *c);
 /* In such an exchange. symmMismatch, with who does what, if a peer is in another exchange, or has
  * been for a second in a collective that this rank has not called. */
-symmResult_t symm_doing_look(symm_comm *c);
+symmResult_t symm_call_log_look(symm_comm *c);
 
 /* 1 if rank p has issued a collective that this rank has not: which, in text. 0 also where calls
  * were captured, as their numbers then do not say which rank is ahead. */
-int symm_doing_ahead(const symm_comm *c, int p, char *text, size_t cap);
+int symm_call_log_ahead(const symm_comm *c, int p, char *text, size_t cap);
 
 /* The lowest rank that has not begun this rank's exchange, -1 none. */
-int symm_doing_late(const symm_comm *c);
+int symm_call_log_late(const symm_comm *c);
 
 /* ---- sends and receives: they are in no order of all ranks, and so not in the log ------------ */
 
@@ -62,15 +62,15 @@ void symm_message_alone(int rank, char *text, size_t cap);
 
 /* 1: the ranks called different things; text says what each called in the first call that differs
  * and is still in the log. 0: nothing is known. */
-int symm_doing_differ(const symm_comm *c, char *text, size_t cap);
+int symm_call_log_differ(const symm_comm *c, char *text, size_t cap);
 /* "16 collectives, the last symmAllReduce of 8 int32 (sum); growing a heap": what a rank has issued
  * and is doing. */
-const char *symm_doing_text(const symm_comm *c, int rank, char *text, size_t cap);
+const char *symm_call_log_text(const symm_comm *c, int rank, char *text, size_t cap);
 
 /* "; waiting for ranks 1, 3": the ranks that a rank waits for, as far as the logs of all ranks
  * tell; "" none. epochs: collectives that each rank has finished. If calls were captured, the
  * numbers do not tell who is ahead. */
-const char *symm_doing_awaits(const symm_comm *c, int rank, const uint32_t *epochs, char *text,
-                              size_t cap);
+const char *symm_call_log_awaits(const symm_comm *c, int rank, const uint32_t *epochs, char *text,
+                                 size_t cap);
 
 #endif

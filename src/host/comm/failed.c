@@ -33,7 +33,7 @@ static int elsewhere(const symm_remain *l, char *does, size_t cap) {
         return -1;
     for (int p = 0; p < c->nranks; p++)
         if (p != c->rank && !(l->out && symm_ranks_has(l->out, p)) &&
-            !symm_survive_came(c->mesh, p) && symm_doing_ahead(c, p, does, cap))
+            !symm_survive_came(c->mesh, p) && symm_call_log_ahead(c, p, does, cap))
             return p;
     return -1;
 }
@@ -47,7 +47,7 @@ static symmResult_t look_elsewhere(const symm_remain *l) {
     const uint64_t now = symm_now_ns();
     if (p < 0 || !c->exchange.astray_ns) c->exchange.astray_ns = p < 0 ? 0 : now;
     if (p < 0 || now - c->exchange.astray_ns < SYMM_ASTRAY_NS) return symmSuccess;
-    return SYMM_ERR(symmMismatch, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s", c->rank,
+    return SYMM_ERR(symmMismatch, SYMM_CALL_LOG_DIFFERENT ": rank %d: %s; rank %d: %s", c->rank,
                     l->out ? "symmCommShrink" : "symmCommFailedRanks", p, does);
 }
 

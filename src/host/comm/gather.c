@@ -40,8 +40,8 @@ static symmResult_t check(void *arg) {
         if (p == c->rank || !symm_mesh_hung_up(c->mesh, p) || may_be_done(c, p)) continue;
         return SYMM_ERR(symmRemoteError, "rank %d died or left the communicator", p);
     }
-    if (symm_comm_waits_long(c)) symm_driver_warn(c, symm_doing_late(c));
-    return symm_doing_look(c);
+    if (symm_comm_waits_long(c)) symm_driver_warn(c, symm_call_log_late(c));
+    return symm_call_log_look(c);
 }
 
 /* While the mesh is being connected: its own steps see deaths, and know the reason. */
@@ -70,7 +70,7 @@ symm_wait symm_comm_wait(symm_comm *c, const char *stage) {
 /* Whom an error of the bootstrap is about: the peer that is dead or late, else this rank, which
  * found it. */
 static int culprit(const symm_comm *c, symmResult_t code) {
-    const int late = code == symmTimeout ? symm_doing_late(c) : -1;
+    const int late = code == symmTimeout ? symm_call_log_late(c) : -1;
     if (code != symmRemoteError) return late >= 0 ? late : c->rank;
     for (int p = 0; c->mesh && p < c->nranks; p++)
         if (p != c->rank && (!symm_mesh_alive(c->mesh, p) || symm_mesh_hung_up(c->mesh, p)))
@@ -95,20 +95,20 @@ static symmResult_t cause_of(symm_comm *c, symmResult_t code, const char *stage)
 /* Adds to the text of a deadline what the late rank has done so far. */
 static void explain_timeout(symm_comm *c) {
     char text[SYMM_ERR_TEXT], does[200];
-    const int late = symm_doing_late(c);
+    const int late = symm_call_log_late(c);
     if (late < 0 || strstr(symm_status_text(), "has issued")) return;
     const char *alone = symm_driver_same(c, late) ? SYMM_DRIVER_ALONE : "";
     SYMM_SAY(text, sizeof text, "%.200s; rank %d has issued %.150s%s", symm_status_text(), late,
-             symm_doing_text(c, late, does, sizeof does), alone);
+             symm_call_log_text(c, late, does, sizeof does), alone);
     symm_status_adopt(text);
 }
 
 /* Whatever an exchange came to: if ranks are in different ones, only the number of bytes tells, or
  * nothing. */
 static symmResult_t see_calls(symm_comm *c, symmResult_t r) {
-    if (r && (strstr(symm_status_text(), SYMM_DOING_DIFFERENT) || symm_comm_code(c)))
+    if (r && (strstr(symm_status_text(), SYMM_CALL_LOG_DIFFERENT) || symm_comm_code(c)))
         return r; /* known, and said */
-    symmResult_t calls = symm_doing_look(c);
+    symmResult_t calls = symm_call_log_look(c);
     return calls ? calls : r;
 }
 
@@ -117,7 +117,7 @@ static symmResult_t see_calls(symm_comm *c, symmResult_t r) {
 symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes,
                               const char *stage) {
     symm_wait w = symm_comm_wait(c, stage);
-    symm_doing_enter(c, stage);
+    symm_call_log_enter(c, stage);
     /* first: a peer that has gone may have left its part of this one */
     symmResult_t r = symm_comm_used(c);
     if (!r) r = symm_boot_allgather(c->exchange.boot, mine, all, bytes, &w);
@@ -127,19 +127,19 @@ symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t 
     if (r)
         symm_comm_break(c, r, culprit(c, r), stage); /* the bootstrap is unusable from here on */
     else
-        symm_doing_leave(c);
+        symm_call_log_leave(c);
     return r;
 }
 
 symmResult_t symm_comm_agree(symm_comm *c, symmResult_t mine, const char *stage) {
     symm_wait w = symm_comm_wait(c, stage);
     int dead = -1;
-    symm_doing_enter(c, stage);
+    symm_call_log_enter(c, stage);
     symmResult_t r = symm_agree(c->mesh, mine, &w, &dead);
     if (r == symmTimeout) explain_timeout(c);
     if (r && symm_mesh_revoked(c->mesh))
         symm_comm_break(c, r, dead >= 0 ? dead : culprit(c, r), stage);
     else
-        symm_doing_leave(c);
+        symm_call_log_leave(c);
     return r;
 }

@@ -195,7 +195,7 @@ static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t ca
     if (symm_message_differs(c, text, cap) || c->source->explain(c, text, cap) ||
         unequal_counts(c, text, cap))
         return;
-    if (!symm_doing_differ(c, calls, sizeof calls))
+    if (!symm_call_log_differ(c, calls, sizeof calls))
         SYMM_SAY(text, cap, "%s and another rank %s", who, what);
     else if (!strncmp(calls, "call ", 5))
         SYMM_SAY(text, cap, "the ranks %s: %s", what, calls);
@@ -240,7 +240,7 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
                  "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
                  "%s%s%s%s",
                  who, rank >= 0 ? "; it has issued " : "",
-                 rank >= 0 ? symm_doing_text(c, rank, does, sizeof does) : "",
+                 rank >= 0 ? symm_call_log_text(c, rank, does, sizeof does) : "",
                  rank >= 0 && c->gpus.mates[rank / 64] >> rank % 64 & 1
                      ? "; it is a thread of this process on the same GPU: before ranks wait let "
                        "each stream run a kernel and the driver load kernels and graphs, and let "

@@ -55,9 +55,10 @@ typedef struct symm_slot {
         id;
     uint64_t *
         rank_bytes; /* mapped bytes of each rank; the mappings hold the memory, no handle is kept */
-    symm_maps maps; /* of a region: its pieces, instead of rank_bytes */
-    symm_maps casts; /* own pieces that are bound for multicast, as rank 0's; the space's lock */
-    char *cast_why;  /* why the last ones are not; NULL: not known */
+    symm_mappings maps; /* of a region: its pieces, instead of rank_bytes */
+    symm_mappings
+        casts;      /* own pieces that are bound for multicast, as rank 0's; the space's lock */
+    char *cast_why; /* why the last ones are not; NULL: not known */
 } symm_slot;
 
 /* multicast.h. Written while the space is made; then it stays. */

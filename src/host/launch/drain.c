@@ -78,7 +78,7 @@ static int has_replayed(const symm_mark *end, int *cu) {
 
 /* Graphs with its calls that only the communicator keeps alive: nobody tells of their launches. */
 static int has_loose_graphs(const symm_comm *c) {
-    return symm_gpu_pins(c) && c->ctl && c->ctl->doing.captured;
+    return symm_gpu_pins(c) && c->ctl && c->ctl->call_log.captured;
 }
 
 /* Pushed: a capture of the caller's forbids none of it. The watcher still runs, so what waits for a

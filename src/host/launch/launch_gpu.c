@@ -32,14 +32,14 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
  * at the others. So of two ranks that do this at once, at least one sees the other. A rank that has
  * captured calls may replay what others call, so counts say nothing then. */
 static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
-    const uint64_t calls = c->ctl->doing.calls, captured = c->ctl->doing.captured;
+    const uint64_t calls = c->ctl->call_log.calls, captured = c->ctl->call_log.captured;
     const uint64_t own = symm_launch_show_stream(c, stream);
     for (int p = 0; p < c->nranks; p++) {
         const symm_ctl *ctl = symm_comm_ctl(c, p);
         if (!(c->gpus.mates[p / 64] >> p % 64 & 1)) continue;
         if (__atomic_load_n(&ctl->stream, __ATOMIC_SEQ_CST) != own) continue;
-        if (__atomic_load_n(&ctl->doing.calls, __ATOMIC_ACQUIRE) < calls) continue;
-        if (captured || __atomic_load_n(&ctl->doing.captured, __ATOMIC_ACQUIRE)) continue;
+        if (__atomic_load_n(&ctl->call_log.calls, __ATOMIC_ACQUIRE) < calls) continue;
+        if (captured || __atomic_load_n(&ctl->call_log.captured, __ATOMIC_ACQUIRE)) continue;
         return SYMM_ERR(
             symmInvalidUsage,
             "stream=%p has rank %d's call in it that waits for this one (both ranks are "
@@ -53,11 +53,11 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
     struct symm_gpu *g = c->gpu;
     SYMM_TRY(symm_launch_follow(c, stream));
     const uint32_t serial = symm_launch_serial(c);
-    symm_doing_begin(c, &l->call);
+    symm_call_log_begin(c, &l->call);
     symmResult_t r = c->gpus.mate ? check_mates(c, stream) : symmSuccess;
     if (!r) r = launch(c, l, stream, 0, serial);
     if (r) {
-        symm_doing_undo(c);
+        symm_call_log_undo(c);
         return r;
     }
     g->serial = serial;
@@ -82,7 +82,7 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
     SYMM_TRY(symm_captured_follow(c, in->id, stream));
     SYMM_TRY(launch(c, l, stream, in->id, 0));
     SYMM_TRY(symm_captured_given(c, in->id, stream));
-    symm_doing_capture(c);
+    symm_call_log_capture(c);
     symm_launch_done(c, l, stream, 1);
     return symmSuccess;
 }

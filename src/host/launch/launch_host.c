@@ -74,7 +74,7 @@ static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) 
                                 .held = &symm_keep_held};
     const symmResult_t r = symm_host_task_capture(l->comm, &job, stream);
     if (k) symm_keep_release(k);
-    if (!r) symm_doing_capture(l->comm);
+    if (!r) symm_call_log_capture(l->comm);
     return r;
 }
 
@@ -84,10 +84,10 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
     if (symm_stream_capturing(stream)) return capture(l, &t, stream);
     if (t.args.extents && !(t.extents = symm_extents_take(c, &t.args)))
         return SYMM_ERR(symmOutOfMemory, "no memory for the counts of a queued call");
-    symm_doing_begin(c, &l->call);
+    symm_call_log_begin(c, &l->call);
     symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
     if (r) {
-        symm_doing_undo(c);
+        symm_call_log_undo(c);
         if (t.extents) symm_extents_give(c, t.extents);
         return r;
     }
@@ -101,7 +101,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
         if (!symm_stream_capturing(stream)) SYMM_TRY(symm_launch_follow(c, stream));
     }
     if (stream) return give(c, l, stream);
-    symm_doing_begin(c, &l->call);
+    symm_call_log_begin(c, &l->call);
     SYMM_TRY(run_kernel(c, l->plan.kernel, &l->args)); /* a failure ends the communicator */
     symm_launch_done(c, l, stream, 0);
     return symmSuccess;
@@ -148,11 +148,11 @@ static batch *new_batch(symm_comm *c, const symm_launch *first) {
 
 static symmResult_t give_batch(symm_comm *c, const symm_launch *first, batch *b,
                                symmStream_t stream) {
-    for (const symm_launch *l = first; l; l = l->next) symm_doing_begin(c, &l->call);
+    for (const symm_launch *l = first; l; l = l->next) symm_call_log_begin(c, &l->call);
     symmResult_t r = symm_stream_submit(stream, run_batch, &b, sizeof b);
     for (const symm_launch *l = first; l; l = l->next)
         if (r)
-            symm_doing_undo(c);
+            symm_call_log_undo(c);
         else
             symm_launch_done(c, l, stream, 0);
     if (r) free(b);

@@ -125,7 +125,7 @@ static symmResult_t launch_captured(symm_comm *c, const symm_gpu_call *kind, voi
     SYMM_TRY(symm_captured_follow(c, in->id, stream));
     SYMM_TRY(kind->launch(c, call, stream, in->id, 0, &ctas));
     SYMM_TRY(symm_captured_given(c, in->id, stream));
-    symm_doing_capture(c);
+    symm_call_log_capture(c);
     observed(c, stream, 1);
     return symmSuccess;
 }

@@ -23,7 +23,7 @@ typedef struct { /* one registration under way */
     const char *stage;
     symm_brought *all;
     symm_slot *slot;
-    symm_trade trade;
+    symm_handle_exchange trade;
 } exchange;
 
 static symmResult_t gather(exchange *x, const symm_brought *mine) {
@@ -171,7 +171,7 @@ static int someone_has(const exchange *x) {
 static symmResult_t map_all(exchange *x) {
     int counts[SYMM_MAX_RANKS];
     for (int r = 0; r < x->c->nranks; r++) counts[r] = x->all[r].count;
-    SYMM_TRY(symm_trade_run(&x->trade, counts));
+    SYMM_TRY(symm_handle_exchange_run(&x->trade, counts));
     if (!x->trade.status && SYMM_FAIL_HERE(win_commit))
         x->trade.status = SYMM_ERR(symmSystemError, "failpoint win_commit");
     SYMM_TRY(agree(x, x->trade.status));
@@ -181,7 +181,7 @@ static symmResult_t map_all(exchange *x) {
 
 static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
     if (late_export) { /* a rank expected to share its slot and has not exported yet */
-        symmResult_t r = symm_trade_export(&x->trade);
+        symmResult_t r = symm_handle_exchange_export(&x->trade);
         SYMM_TRY(agree(x, r));
     }
     SYMM_TRY(free_dropped(x));
@@ -195,13 +195,13 @@ static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
 symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *bring,
                            const char *stage, symm_brought *all, symm_slot **slot, int *shared) {
     exchange x = {.c = c, .bring = bring, .stage = stage, .all = all};
-    x.trade = (symm_trade){.c = c,
-                           .stage = stage,
-                           .handles = bring->handles,
-                           .parts = bring->parts,
-                           .count = bring->count,
-                           .map = map_one,
-                           .arg = &x};
+    x.trade = (symm_handle_exchange){.c = c,
+                                     .stage = stage,
+                                     .handles = bring->handles,
+                                     .parts = bring->parts,
+                                     .count = bring->count,
+                                     .map = map_one,
+                                     .arg = &x};
     symm_brought mine = {.count = bring->count,
                          .total = bring->total,
                          .user_bytes = bring->user_bytes,
@@ -215,7 +215,7 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
     if (have)
         mine.slot = have->off;
     else if (!status)
-        status = symm_trade_export(&x.trade);
+        status = symm_handle_exchange_export(&x.trade);
     mine.code = (int32_t)status;
     status = gather(&x, &mine);
     int good = !status && !any_failed(&x);
@@ -229,7 +229,7 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
         status = map_new(&x, &mine, someone_has(&x));
     else if (!status)
         status = agree(&x, (symmResult_t)mine.code);
-    symm_trade_close(&x.trade);
+    symm_handle_exchange_close(&x.trade);
     if (status) {
         SYMM_STAT_ADD(rollbacks, 1);
         symm_slot_discard(c->space, x.slot); /* no collective has used it */

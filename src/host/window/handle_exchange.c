@@ -18,7 +18,7 @@
 #include "host/comm/comm.h"
 #include "machine/fd_closer.h"
 
-void symm_trade_close(symm_trade *t) {
+void symm_handle_exchange_close(symm_handle_exchange *t) {
     t->noffers = 0;
     if (!t->nfds) return; /* perhaps before it was filled in */
     if (t->c->cuda) {
@@ -32,7 +32,7 @@ void symm_trade_close(symm_trade *t) {
 
 /* IN_FLIGHT: descriptors of all ranks together; far below the usual limits, because there may be
  * more communicators. AT_ONCE: segments of one message. */
-enum { IN_FLIGHT = 64, AT_ONCE = SYMM_TRADE_AT_ONCE };
+enum { IN_FLIGHT = 64, AT_ONCE = SYMM_HANDLES_AT_ONCE };
 _Static_assert((int)AT_ONCE <= SYMM_MESH_FDS && AT_ONCE * sizeof(symm_offer) <= SYMM_MESH_MAX,
                "a message takes them");
 
@@ -57,7 +57,7 @@ static int kind_of(const symm_comm *c, int kinds) {
     return kinds & SYMM_SHARE_FD;
 }
 
-static symmResult_t export_one(symm_trade *t, int i) {
+static symmResult_t export_one(symm_handle_exchange *t, int i) {
     const symm_vmm *v = t->c->vmm;
     symm_offer *o = &t->offers[t->noffers];
     int kinds = 0, cu = v->shares(t->handles[i], &kinds);
@@ -79,13 +79,13 @@ static symmResult_t export_one(symm_trade *t, int i) {
     return symmSuccess;
 }
 
-static symmResult_t export_some(symm_trade *t, int first) {
+static symmResult_t export_some(symm_handle_exchange *t, int first) {
     for (const int n = batch(t->c, t->count, first); t->noffers < n;)
         SYMM_TRY(export_one(t, first + t->noffers));
     return symmSuccess;
 }
 
-symmResult_t symm_trade_export(symm_trade *t) {
+symmResult_t symm_handle_exchange_export(symm_handle_exchange *t) {
     if (t->c->nranks == 1)
         return symmSuccess; /* nobody to send to; on GPUs it costs a millisecond */
     return export_some(t, 0);
@@ -94,17 +94,17 @@ symmResult_t symm_trade_export(symm_trade *t) {
 /* Every peer has got the previous batch; this one may be empty. Segments that cannot be exported,
  * and those after them, are sent as offers of nothing: the messages stay in step, and this rank
  * votes against success. */
-static void next_batch(symm_trade *t, int first) {
-    symm_trade_close(t);
+static void next_batch(symm_handle_exchange *t, int first) {
+    symm_handle_exchange_close(t);
     if (!t->lacks) {
         const symmResult_t r = export_some(t, first);
         t->lacks = r != symmSuccess;
         if (!t->status) t->status = r;
     }
-    if (t->lacks) symm_trade_close(t);
+    if (t->lacks) symm_handle_exchange_close(t);
 }
 
-static symmResult_t send_some(symm_trade *t, int peer, int first, const symm_wait *w) {
+static symmResult_t send_some(symm_handle_exchange *t, int peer, int first, const symm_wait *w) {
     const int n = batch(t->c, t->count, first);
     const symm_offer none[AT_ONCE] = {{.kind = 0}};
     return symm_mesh_send(t->c->mesh, peer, SYMM_MSG_HANDLES, t->lacks ? none : t->offers,
@@ -112,7 +112,7 @@ static symmResult_t send_some(symm_trade *t, int peer, int first, const symm_wai
 }
 
 /* fd: of that kind. */
-static symmResult_t map_offer(symm_trade *t, int rank, const symm_offer *o, int fd) {
+static symmResult_t map_offer(symm_handle_exchange *t, int rank, const symm_offer *o, int fd) {
     const symm_vmm *v = t->c->vmm;
     symm_vmm_handle *h;
     int cu = o->kind == SYMM_SHARE_FD ? v->import_fd(fd, o->part.bytes, &h)
@@ -138,7 +138,7 @@ static int of_kind(const message *in, int kind) {
 }
 
 /* Maps all of one message that should have n segments. The descriptors are closed in any case. */
-static void map_some(symm_trade *t, int peer, const message *in, int n) {
+static void map_some(symm_handle_exchange *t, int peer, const message *in, int n) {
     const int fds = of_kind(in, SYMM_SHARE_FD), none = of_kind(in, 0),
               whole =
                   in->n == n && fds == in->nfds && fds + none + of_kind(in, SYMM_SHARE_FABRIC) == n;
@@ -158,7 +158,7 @@ static void map_some(symm_trade *t, int peer, const message *in, int n) {
 /* ---- the messages ---- */
 
 typedef struct {
-    symm_trade *t;
+    symm_handle_exchange *t;
     const int *counts;
     int most;                 /* of counts: everybody sends as many messages as these take */
     int awaited;              /* the peer whose message is being waited for, -1 none */
@@ -168,7 +168,7 @@ typedef struct {
 
 /* The next message of a peer. */
 static symmResult_t take(flow *f, int peer, const symm_wait *w) {
-    symm_trade *t = f->t;
+    symm_handle_exchange *t = f->t;
     message in = {.nfds = AT_ONCE};
     const int n = batch(t->c, f->counts[peer], f->next[peer]);
     size_t got = 0;
@@ -204,7 +204,7 @@ static symmResult_t take_what_came(void *arg) {
 /* A message to each peer, and one from each, in pairs: at step k every rank sends to rank + k and
  * receives from rank - k. So what is received was sent at the same step. */
 static symmResult_t one_round(flow *f, int first) {
-    symm_trade *t = f->t;
+    symm_handle_exchange *t = f->t;
     const int rank = t->c->rank, n = t->c->nranks;
     symm_wait w = f->plain;
     w.check = take_what_came;
@@ -228,7 +228,7 @@ static int about(const symm_comm *c, symmResult_t code) {
     return code == symmRemoteError && dead >= 0 ? dead : symm_mesh_about(c->mesh, code);
 }
 
-symmResult_t symm_trade_run(symm_trade *t, const int *counts) {
+symmResult_t symm_handle_exchange_run(symm_handle_exchange *t, const int *counts) {
     symm_comm *c = t->c;
     flow f = {.t = t, .counts = counts, .awaited = -1, .plain = symm_comm_wait(c, t->stage)};
     symmResult_t broken = symmSuccess;

@@ -200,23 +200,23 @@ static void casts_check(const symm_space *s, const symm_slot *slot) {
     SYMM_ASSERT(!m->object || (m->grain && m->bytes <= s->stride));
     SYMM_ASSERT(!slot->casts.n || m->object);
     for (int i = 0; i < slot->casts.n && i < MOST; i++) {
-        const symm_map *at = &slot->casts.at[i];
+        const symm_mapping *at = &slot->casts.at[i];
         SYMM_ASSERT(at->rank == 0 && at->bytes && (at->off | at->bytes) % m->grain == 0);
         SYMM_ASSERT(at->off <= slot->bytes && at->bytes <= slot->bytes - at->off);
     }
 }
 
 /* The next piece in [lo, hi), taken out of the list. 0: none. */
-static int take_piece(symm_space *s, symm_slot *slot, uint64_t lo, uint64_t hi, symm_map *out) {
+static int take_piece(symm_space *s, symm_slot *slot, uint64_t lo, uint64_t hi, symm_mapping *out) {
     pthread_mutex_lock(&s->lock);
     SYMM_CHECK(casts_check(s, slot));
-    const int i = symm_maps_find(&slot->casts, 0, lo);
-    const symm_map *at = i < slot->casts.n ? &slot->casts.at[i] : NULL;
+    const int i = symm_mappings_find(&slot->casts, 0, lo);
+    const symm_mapping *at = i < slot->casts.n ? &slot->casts.at[i] : NULL;
     const int found = at && lo <= at->off && at->off + at->bytes <= hi;
     if (found) {
         *out = *at;
-        symm_maps_remove(&slot->casts, i);
-        SYMM_ASSERT(!symm_maps_cover(&slot->casts, 0, out->off, out->bytes));
+        symm_mappings_remove(&slot->casts, i);
+        SYMM_ASSERT(!symm_mappings_cover(&slot->casts, 0, out->off, out->bytes));
     }
     pthread_mutex_unlock(&s->lock);
     return found;
@@ -231,7 +231,7 @@ static void unbind(symm_space *s, uint64_t off, uint64_t bytes) {
 }
 
 void symm_multicast_let_go(symm_space *s, symm_slot *slot, uint64_t off, uint64_t bytes) {
-    symm_map m;
+    symm_mapping m;
     if (!slot->casts.n) return;
     while (take_piece(s, slot, off, off + bytes, &m)) unbind(s, slot->off + m.off, m.bytes);
 }
@@ -239,7 +239,7 @@ void symm_multicast_let_go(symm_space *s, symm_slot *slot, uint64_t off, uint64_
 void symm_multicast_end(symm_space *s, symm_slot *slot) {
     symm_multicast_let_go(s, slot, 0, UINT64_MAX);
     SYMM_ASSERT(slot->casts.n == 0);
-    symm_maps_end(&slot->casts);
+    symm_mappings_end(&slot->casts);
     free(slot->cast_why);
     slot->cast_why = NULL;
 }
@@ -263,7 +263,7 @@ static int bind_one(symm_comm *c, symm_slot *slot, const piece *p, report *mine)
         return 0;
     }
     pthread_mutex_lock(&s->lock);
-    const int listed = symm_maps_add(&slot->casts, (symm_map){p->off, p->bytes, 0, 1});
+    const int listed = symm_mappings_add(&slot->casts, (symm_mapping){p->off, p->bytes, 0, 1});
     pthread_mutex_unlock(&s->lock);
     if (listed < 0) return note(mine, SYMM_CU_OUT_OF_MEMORY, "listing a piece"), 0;
     const int cu =
@@ -271,7 +271,7 @@ static int bind_one(symm_comm *c, symm_slot *slot, const piece *p, report *mine)
     if (!cu) return 1;
     note(mine, cu, "binding memory");
     pthread_mutex_lock(&s->lock);
-    symm_maps_remove(&slot->casts, symm_maps_find(&slot->casts, 0, p->off));
+    symm_mappings_remove(&slot->casts, symm_mappings_find(&slot->casts, 0, p->off));
     pthread_mutex_unlock(&s->lock);
     return 0;
 }
@@ -362,7 +362,7 @@ char *symm_multicast_at(const symm_comm *c, uint64_t off, uint64_t bytes, char *
     const symm_slot *slot = s->slots;
     while (slot && slot->off + slot->bytes <= off) slot = slot->next;
     const int all =
-        slot && slot->off <= off && symm_maps_cover(&slot->casts, 0, off - slot->off, bytes);
+        slot && slot->off <= off && symm_mappings_cover(&slot->casts, 0, off - slot->off, bytes);
     if (!all) snprintf(why, cap, "%s", slot && slot->cast_why ? slot->cast_why : "it is not bound");
     pthread_mutex_unlock(&s->lock);
     return all ? (char *)(uintptr_t)(s->cast.base + off) : NULL;

@@ -22,7 +22,7 @@ struct symm_range {
     const symm_vmm *vmm;
     uint64_t base, stride;
     pthread_mutex_t lock;
-    symm_maps maps;
+    symm_mappings maps;
 };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -103,7 +103,7 @@ static void range_drop(symm_range *g) {
     pthread_mutex_unlock(&list_lock);
     if (!last) return;
     for (int i = 0; i < g->maps.n; i++) {
-        const symm_map *m = &g->maps.at[i];
+        const symm_mapping *m = &g->maps.at[i];
         void *at = (void *)(uintptr_t)(g->base + (uint64_t)m->rank * g->stride + m->off);
         int cu = g->vmm->unmap(at, m->bytes);
         if (cu)
@@ -113,7 +113,7 @@ static void range_drop(symm_range *g) {
     int cu = g->vmm->unreserve((void *)(uintptr_t)g->base, g->stride * (unsigned)g->nranks);
     if (cu) symm_vmm_error(g->vmm, cu, "giving back the addresses of %d ranks", g->nranks);
     pthread_mutex_destroy(&g->lock);
-    symm_maps_end(&g->maps);
+    symm_mappings_end(&g->maps);
     free(g);
 }
 
@@ -186,7 +186,7 @@ void symm_region_discard(symm_region *r) {
 
 /* ---- what is mapped -------------------------------------------------------------------------- */
 
-static symm_maps *lock_maps(const symm_region *r) {
+static symm_mappings *lock_maps(const symm_region *r) {
     if (!r->range) return &r->slot->maps;
     pthread_mutex_lock(&r->range->lock);
     return &r->range->maps;
@@ -198,13 +198,13 @@ static void unlock_maps(const symm_region *r) {
 
 int symm_region_backed(const symm_region *r, int rank, uint64_t off, uint64_t bytes) {
     SYMM_ASSERT(rank >= 0 && rank < r->c->nranks);
-    int yes = symm_maps_cover(lock_maps(r), rank, off, bytes);
+    int yes = symm_mappings_cover(lock_maps(r), rank, off, bytes);
     unlock_maps(r);
     return yes;
 }
 
 uint64_t symm_region_bytes(const symm_region *r, int rank) {
-    uint64_t bytes = symm_maps_bytes(lock_maps(r), rank);
+    uint64_t bytes = symm_mappings_bytes(lock_maps(r), rank);
     unlock_maps(r);
     return bytes;
 }
@@ -218,8 +218,8 @@ static symmResult_t unmap(symm_region *r, int rank, symm_part part) {
     if (cu)
         return symm_vmm_error(v, cu, "unmapping %llu bytes at offset %llu of rank %d",
                               (unsigned long long)part.bytes, (unsigned long long)part.off, rank);
-    symm_maps *m = lock_maps(r);
-    symm_maps_remove(m, symm_maps_find(m, rank, part.off));
+    symm_mappings *m = lock_maps(r);
+    symm_mappings_remove(m, symm_mappings_find(m, rank, part.off));
     unlock_maps(r);
     return symmSuccess;
 }
@@ -229,9 +229,9 @@ symmResult_t symm_region_unmap(symm_region *r, int rank, symm_part part) {
 }
 
 /* The rank's first mapping at or after `off`. 0: none. */
-static int next_map(symm_region *r, int rank, uint64_t off, symm_map *out) {
-    const symm_maps *m = lock_maps(r);
-    const int i = symm_maps_find(m, rank, off);
+static int next_map(symm_region *r, int rank, uint64_t off, symm_mapping *out) {
+    const symm_mappings *m = lock_maps(r);
+    const int i = symm_mappings_find(m, rank, off);
     const int found = i < m->n && m->at[i].rank == rank;
     if (found) *out = m->at[i];
     unlock_maps(r);
@@ -240,7 +240,7 @@ static int next_map(symm_region *r, int rank, uint64_t off, symm_map *out) {
 
 symmResult_t symm_region_clear(symm_region *r, uint64_t off, uint64_t bytes) {
     symmResult_t first = symmSuccess;
-    symm_map m;
+    symm_mapping m;
     for (int rank = 0; rank < r->c->nranks; rank++) {
         if (r->range && rank != r->c->rank) continue;
         for (uint64_t at = off; next_map(r, rank, at, &m) && m.off < off + bytes;
@@ -264,7 +264,7 @@ static symmResult_t map_at(symm_region *r, int rank, symm_vmm_handle *h, symm_pa
     if (cu)
         return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d",
                               (unsigned long long)part.bytes, rank);
-    int kept = symm_maps_add(lock_maps(r), (symm_map){part.off, part.bytes, rank, fresh});
+    int kept = symm_mappings_add(lock_maps(r), (symm_mapping){part.off, part.bytes, rank, fresh});
     unlock_maps(r);
     if (kept < 0) {
         v->unmap(at, part.bytes);
@@ -311,27 +311,27 @@ static symmResult_t make_part(symm_growth *g, int i) {
 symmResult_t symm_growth_prepare(symm_growth *g) {
     const size_t n = (size_t)g->count + 1;
     g->handles = SYMM_FAIL_ALLOC(region_handles, calloc(n, sizeof *g->handles));
-    g->trade = (symm_trade){.c = g->r->c,
-                            .stage = g->stage,
-                            .handles = g->handles,
-                            .parts = g->parts,
-                            .count = g->count,
-                            .map = map_one,
-                            .arg = g};
+    g->trade = (symm_handle_exchange){.c = g->r->c,
+                                      .stage = g->stage,
+                                      .handles = g->handles,
+                                      .parts = g->parts,
+                                      .count = g->count,
+                                      .map = map_one,
+                                      .arg = g};
     if (!g->handles) return SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", g->count);
     SYMM_CHECK(growth_check(g));
     for (int i = 0; i < g->count; i++) SYMM_TRY(make_part(g, i));
-    return g->r->c->threads ? symmSuccess : symm_trade_export(&g->trade);
+    return g->r->c->threads ? symmSuccess : symm_handle_exchange_export(&g->trade);
 }
 
 symmResult_t symm_growth_commit(symm_growth *g, const int *counts) {
-    symm_trade *t = &g->trade;
+    symm_handle_exchange *t = &g->trade;
     SYMM_CHECK(growth_check(g));
     if (g->r->range)
         for (int i = 0; i < g->count && !t->status; i++)
             t->status = map_one(g, g->r->c->rank, g->handles[i], g->parts[i]);
     else
-        SYMM_TRY(symm_trade_run(t, counts));
+        SYMM_TRY(symm_handle_exchange_run(t, counts));
     if (!t->status && SYMM_FAIL_HERE(region_commit))
         t->status = SYMM_ERR(symmSystemError, "failpoint region_commit");
     if (!t->status && g->ready) t->status = g->ready(g->arg);
@@ -346,11 +346,11 @@ symmResult_t symm_growth_commit(symm_growth *g, const int *counts) {
 
 /* Keeps what this growth has mapped, or finds the next piece to unmap (1). Thread ranks look at
  * their own pieces only. */
-static int settle_next(symm_region *r, int keep, symm_map *out) {
+static int settle_next(symm_region *r, int keep, symm_mapping *out) {
     int found = 0;
-    symm_maps *m = lock_maps(r);
+    symm_mappings *m = lock_maps(r);
     for (int i = 0; i < m->n && !found; i++) {
-        symm_map *at = &m->at[i];
+        symm_mapping *at = &m->at[i];
         if (!at->fresh || (r->range && at->rank != r->c->rank)) continue;
         at->fresh = 0;
         found = !keep;
@@ -361,11 +361,11 @@ static int settle_next(symm_region *r, int keep, symm_map *out) {
 }
 
 void symm_growth_end(symm_growth *g, int keep) {
-    symm_map m = {0, 0, 0, 0};
+    symm_mapping m = {0, 0, 0, 0};
     if (!keep) SYMM_STAT_ADD(rollbacks, 1);
     while (settle_next(g->r, keep, &m)) unmap(g->r, m.rank, (symm_part){m.off, m.bytes});
     for (int i = 0; g->handles && !g->mine && i < g->count; i++)
         if (g->handles[i]) g->r->c->vmm->release(g->handles[i]);
-    symm_trade_close(&g->trade);
+    symm_handle_exchange_close(&g->trade);
     free(g->handles);
 }

@@ -55,7 +55,7 @@ typedef struct {
     symmResult_t (*ready)(void *arg);
     void *arg;
     symm_vmm_handle **handles;
-    symm_trade trade;
+    symm_handle_exchange trade;
     int alike; /* the first parts, which every rank has: they are bound for multicast */
 } symm_growth;
 

@@ -98,7 +98,7 @@ static void end_slot(symm_space *s, symm_slot *slot) {
                            (unsigned long long)slot->off);
     }
     for (int i = 0; i < slot->maps.n; i++) {
-        const symm_map *m = &slot->maps.at[i];
+        const symm_mapping *m = &slot->maps.at[i];
         int cu = s->vmm->unmap(symm_space_addr(s, m->rank, slot->off + m->off), m->bytes);
         if (cu)
             symm_vmm_error(s->vmm, cu, "unmapping %llu bytes of rank %d",
@@ -109,7 +109,7 @@ static void end_slot(symm_space *s, symm_slot *slot) {
     take_out(s, slot);
     unlock(s);
     SYMM_STAT_ADD(slots, -1);
-    symm_maps_end(&slot->maps);
+    symm_mappings_end(&slot->maps);
     free(slot->rank_bytes);
     free(slot);
 }

@@ -36,7 +36,7 @@ typedef struct {
     offer *all;
     symm_held *held;
     symm_lived *lived;
-    symm_trade trade;
+    symm_handle_exchange trade;
 } growth;
 
 /* ---- what this rank brings ------------------------------------------------------------------- */
@@ -145,7 +145,7 @@ static symmResult_t map_behind(growth *g) {
         old[r] = g->w->slot->rank_bytes[r];
         counts[r] = g->all[r].count;
     }
-    symmResult_t r = symm_trade_run(&g->trade, counts);
+    symmResult_t r = symm_handle_exchange_run(&g->trade, counts);
     if (!r && !g->trade.status && SYMM_FAIL_HERE(win_longer))
         g->trade.status = SYMM_ERR(symmSystemError, "failpoint win_longer");
     if (!r) r = symm_comm_agree(g->c, g->trade.status, stage);
@@ -192,7 +192,7 @@ static symmResult_t grow_processes(growth *g) {
     symm_space *s = g->c->space;
     const int fits = symm_slot_claim(s, g->w->slot, largest(g), &was);
     int all_fit = 1;
-    symmResult_t r = fits ? symm_trade_export(&g->trade) : symmSuccess;
+    symmResult_t r = fits ? symm_handle_exchange_export(&g->trade) : symmSuccess;
     r = tell(g, r, fits);
     for (int p = 0; p < g->c->nranks && !r; p++) all_fit &= g->all[p].fits;
     if (!r && all_fit) r = map_behind(g);
@@ -200,20 +200,20 @@ static symmResult_t grow_processes(growth *g) {
         symm_slot_publish(s, g->w->slot, g->b.id);
     else if (fits)
         symm_slot_unclaim(s, g->w->slot, &was);
-    symm_trade_close(&g->trade);
+    symm_handle_exchange_close(&g->trade);
     return r || all_fit ? r : move(g);
 }
 
 static symmResult_t grow(growth *g, symmResult_t status, const grow_args *a) {
     symm_win *w = g->w;
     if (!status) status = bring(g, a);
-    g->trade = (symm_trade){.c = g->c,
-                            .stage = stage,
-                            .handles = g->b.handles + g->old,
-                            .parts = g->b.parts + g->old,
-                            .count = g->b.count - g->old,
-                            .map = map_one,
-                            .arg = g};
+    g->trade = (symm_handle_exchange){.c = g->c,
+                                      .stage = stage,
+                                      .handles = g->b.handles + g->old,
+                                      .parts = g->b.parts + g->old,
+                                      .count = g->b.count - g->old,
+                                      .map = map_one,
+                                      .arg = g};
     SYMM_TRY(tell(g, status, 0));
     if (!g->c->threads) SYMM_TRY(grow_processes(g));
     for (int r = 0; r < g->c->nranks; r++) w->size[r] = g->all[r].user_bytes;
