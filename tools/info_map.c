@@ -232,15 +232,15 @@ static void heap_field(reader *r, const char *key) {
         m->rank = read_int(r);
     } else if (!strcmp(key, "nranks")) {
         m->nranks = read_int(r);
-    } else if (!strcmp(key, "tracts")) {
-        m->tracts = read_int(r);
+    } else if (!strcmp(key, "graph_ranges")) {
+        m->graph_ranges = read_int(r);
     } else {
-        uint64_t *number = !strcmp(key, "reserve")        ? &m->reserve
-                           : !strcmp(key, "granularity")  ? &m->granularity
-                           : !strcmp(key, "calls")        ? &m->calls
-                           : !strcmp(key, "tract_bytes")  ? &m->tract_bytes
-                           : !strcmp(key, "tract_memory") ? &m->tract_memory
-                                                          : NULL;
+        uint64_t *number = !strcmp(key, "reserve")              ? &m->reserve
+                           : !strcmp(key, "granularity")        ? &m->granularity
+                           : !strcmp(key, "calls")              ? &m->calls
+                           : !strcmp(key, "graph_range_bytes")  ? &m->graph_range_bytes
+                           : !strcmp(key, "graph_range_memory") ? &m->graph_range_memory
+                                                                : NULL;
         if (!number) return fail(r);
         *number = read_number(r);
     }

@@ -16,8 +16,8 @@ static const char *const colour[SYMM_CHART_KINDS] = {"#4e79a7", "#59a14f", "#edc
                                                      "#b07aa1", "#f28e2b", "#76b7b2",
                                                      "#9c755f", "#bab0ac", "#ffffff"};
 static const char *const meaning[SYMM_CHART_KINDS] = {
-    "the user's blocks", "arenas", "lanes",    "graphs", "vectors",
-    "synced buffers",    "heap",   "in limbo", "free"};
+    "the user's blocks", "arenas", "lanes",          "graphs", "vectors",
+    "synced buffers",    "heap",   "in uncollected", "free"};
 
 static void put_escaped(symm_text *t, const char *s) {
     for (; *s; s++) switch (*s) {

@@ -2,7 +2,9 @@
  * processes: every word of them, in place or not, of windows in one piece or in several, eager and
  * replayed; the way that ranks go whose buffers do not allow it; ranks that disagree; and memory
  * that is gone. */
+#define _GNU_SOURCE 1 /* MAP_FIXED_NOREPLACE */
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "device/common/colls.h"
@@ -13,15 +15,12 @@
 
 enum { RANKS = 3, ROOM = 8 << 20, INTS = ROOM / 4 };
 
-/* How often this process has asked what lies behind an address of the range. */
+/* How often this process has asked whether what lies behind an address of the range is bound. */
 static int asked;
-static int counted(const void *at, uint64_t bytes, void **each, int *members) {
+static int counted(const void *at, uint64_t bytes, uint64_t base, uint64_t stride, int n,
+                   int *which) {
     asked++;
-    return symm_vmm_host_multicast(at, bytes, each, members);
-}
-static int nothing_there(const void *at, uint64_t bytes, void **each, int *members) {
-    (void)at, (void)bytes, (void)each, (void)members;
-    return SYMM_CU_NOT_SUPPORTED;
+    return symm_vmm_host_multicast_is(at, bytes, base, stride, n, which);
 }
 
 /* Every kernel over the range is forced. */
@@ -79,21 +78,30 @@ static symmResult_t give(const call *x, symmComm_t comm, const int *send, int *r
     default: return symmBroadcast(send, recv, x->count, symmInt32, x->root, comm, s);
     }
 }
+/* Buffers may lie anywhere. */
+static void put(int *p, size_t i, int v) {
+    memcpy((char *)p + i * sizeof v, &v, sizeof v);
+}
+static int got(const int *p, size_t i) {
+    int v;
+    memcpy(&v, (const char *)p + i * sizeof v, sizeof v);
+    return v;
+}
 static void fill(const call *x, const hk *k, int *send, int *recv) {
-    for (size_t i = 0; i < x->count * parts(k->n, takes_each(x->coll)); i++) recv[i] = -7;
+    for (size_t i = 0; i < x->count * parts(k->n, takes_each(x->coll)); i++) put(recv, i, -7);
     for (size_t i = 0; i < x->count * parts(k->n, gives_each(x->coll)); i++)
-        send[i] = word(k->rank, i);
+        put(send, i, word(k->rank, i));
 }
 static int expected(const call *x, const hk *k, size_t i) {
     if (x->coll == symmCollReduceScatter) return reduced(x, k->n, (unsigned)k->rank * x->count + i);
     if (x->coll == symmCollAllGather) return word((int)(i / x->count), i % x->count);
     return x->coll == symmCollBroadcast ? word(x->root, i) : reduced(x, k->n, i);
 }
-static void check(const call *x, const hk *k, const int *got) {
+static void check(const call *x, const hk *k, const int *recv) {
     if (x->coll == symmCollReduce && k->rank != x->root) return;
     for (size_t i = 0; i < x->count * parts(k->n, takes_each(x->coll)); i++)
-        T_CHECKF(got[i] == expected(x, k, i), "%s of %zu, rank %d: word %zu is %d, not %d",
-                 symm_colls[x->coll].name, x->count, k->rank, i, got[i], expected(x, k, i));
+        T_CHECKF(got(recv, i) == expected(x, k, i), "%s of %zu, rank %d: word %zu is %d, not %d",
+                 symm_colls[x->coll].name, x->count, k->rank, i, got(recv, i), expected(x, k, i));
 }
 
 /* The call with buffers at these addresses; in place one of them is a part of the other. */
@@ -105,7 +113,7 @@ static void run(hk *k, const call *x, int *a, int *b, symmStream_t s) {
     fill(x, k, send, recv);
     if (x->in_place) /* filled once more, over what `recv` was */
         for (size_t i = 0; i < x->count * parts(k->n, gives_each(x->coll)); i++)
-            send[i] = word(k->rank, i);
+            put(send, i, word(k->rank, i));
     T_OK(give(x, k->comm, send, recv, s));
     if (s) T_OK(symmStreamSynchronize(s));
     check(x, k, recv);
@@ -152,7 +160,7 @@ static void two_buffers(hk *k, int *buf[2]) {
         T_OK(symmWindowRegister(k->comm, buf[i], ROOM, &win, 0));
         T_EQ(mk_whole(win), 1);
     }
-    __atomic_store_n(&symm_cast_find, counted, __ATOMIC_RELAXED);
+    __atomic_store_n(&symm_cast_reach, counted, __ATOMIC_RELAXED);
 }
 static void free_both(hk *k, int *buf[2]) {
     T_OK(symmBarrier(k->comm, NULL));
@@ -172,11 +180,26 @@ static void all_calls(hk *k, int *a, int *b) {
                     runs(k, &x, a + 4 * j, b + INTS / 2 - 4, 1);
             }
 }
+/* What does not go over the range may lie anywhere, not even aligned to its type. */
+static void anywhere(hk *k, int *a, int *b) {
+    for (int by = 1; by < 64; by += 6) {
+        const call rs = {symmCollReduceScatter, 9000, symmSum, 0, 0},
+                   rd = {symmCollReduce, 9000, symmMax, by % k->n, 0},
+                   ag = {symmCollAllGather, 9000, symmSum, 0, 0},
+                   bc = {symmCollBroadcast, 9000, symmSum, by % k->n, 0};
+        int *odd = (int *)(void *)((char *)b + by);
+        runs(k, &rs, a, odd, 1);
+        runs(k, &rd, a, odd, 1);
+        runs(k, &ag, odd, a, 1);
+        runs(k, &bc, odd, a, 1);
+    }
+}
 static void everything(void *arg) {
     hk *k = arg;
     int *buf[2];
     two_buffers(k, buf);
     all_calls(k, buf[0], buf[1]);
+    anywhere(k, buf[0], buf[1]);
     free_both(k, buf);
 }
 static void every_collective_goes_over_the_range(void) {
@@ -197,7 +220,7 @@ static void pieces(void *arg) {
         T_OK(symmWindowRegister(k->comm, m[i].at, ROOM, &win, 0));
         T_EQ(mk_whole(win), 1);
     }
-    __atomic_store_n(&symm_cast_find, counted, __ATOMIC_RELAXED);
+    __atomic_store_n(&symm_cast_reach, counted, __ATOMIC_RELAXED);
     for (int i = 0; i < COLLS; i++) {
         const call x = {colls[i], 600004, symmSum, i % k->n, i & 1};
         runs(k, &x, (int *)m[0].at + 4, (int *)m[1].at + 12, 1);
@@ -249,13 +272,17 @@ static void graphs_go_over_it_too(void) {
 
 /* ---- not over the range ---------------------------------------------------------------------- */
 
+/* In no window, at one address in all processes. */
+#define PLAIN 0x200000000000ull
+
 /* Another offset, one that is no multiple of 16, or no window at all, on one rank, or on all. */
 static void unequal(void *arg) {
     hk *k = arg;
-    int *buf[2], *plain;
+    int *buf[2];
     two_buffers(k, buf);
-    plain = malloc(2 * ROOM);
-    T_CHECK(plain != NULL);
+    int *plain = mmap((void *)PLAIN, 2 * ROOM, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    T_CHECK((uintptr_t)plain == PLAIN);
     for (int i = 0; i < COLLS; i++)
         for (int j = 0; j < COUNTS; j++) {
             const call x = {colls[i], counts[j], symmSum, j % k->n, 0};
@@ -264,15 +291,17 @@ static void unequal(void *arg) {
             runs(k, &x, buf[0] + 4 * odd, buf[1] + 4 * odd, 0);
             runs(k, &x, buf[0] + 1, buf[1] + 1, 0);
             runs(k, &x, odd ? plain : buf[0], odd ? plain + INTS : buf[1], 0);
-            runs(k, &x, plain, plain + INTS, 0); /* at the same addresses, as it happens */
+            runs(k, &x, plain, plain + INTS, 0); /* at the same addresses */
             runs(k, &x, buf[0], buf[1], 1);
         }
-    free(plain);
+    T_EQ(munmap(plain, 2 * ROOM), 0);
     free_both(k, buf);
 }
 static void other_buffers_go_another_way(void) {
     T_EXPECT_WARNINGS();
     force();
+    hk_processes(RANKS, unequal, NULL);
+    setenv("SYMM_CTAS", "3", 1);
     hk_processes(RANKS, unequal, NULL);
     setenv("SYMM_DIRECT", "0", 1); /* staged, where they are in no window */
     hk_processes(RANKS, unequal, NULL);
@@ -306,6 +335,68 @@ static void both_ways_in_turn(void) {
     hk_processes(RANKS, in_turn, NULL);
 }
 
+/* The numbers of calls begin anew; words of before, and those that nobody has written, say nothing.
+ * The last rank comes late, so the others wait. */
+static void wraps(void *arg) {
+    hk *k = arg;
+    int *buf[2];
+    symm_comm *c;
+    two_buffers(k, buf);
+    for (int turn = 0; turn < 40; turn++) {
+        if (turn % 20 == 0) {
+            T_OK(symmBarrier(k->comm, NULL));
+            hk_barrier(k);
+            T_OK(symm_comm_enter(k->comm, SYMM_ENTER_ANY, &c));
+            for (int b = 0; b < SYMM_MAX_CTAS; b++) c->ctl->epoch[b] = *(const uint32_t *)k->arg;
+            symm_comm_leave(c);
+            hk_barrier(k);
+        }
+        const int odd = turn % 3 == 0 && k->rank == 1;
+        const call x = {colls[turn % COLLS], 4096, symmSum, 0, 0};
+        if (k->rank == k->n - 1) usleep(3000);
+        runs(k, &x, buf[0] + 4 * odd, buf[1] + 4 * odd, turn % 3 != 0);
+    }
+    free_both(k, buf);
+}
+static void epochs_wrap(void) {
+    T_EXPECT_WARNINGS();
+    force();
+    for (uint32_t first = UINT32_MAX - 5; first < UINT32_MAX; first++) {
+        setenv("SYMM_CTAS", first % 2 ? "3" : "1", 1);
+        hk_processes(RANKS, wraps, &first);
+    }
+}
+
+/* The same memory in windows of another communicator, which comes and goes while a stream's calls
+ * are under way: whose mappings of it are no concern of theirs. */
+static void beside(void *arg) {
+    hk *k = arg;
+    int *buf[2];
+    symmStream_t s;
+    two_buffers(k, buf);
+    T_OK(symmStreamCreate(&s));
+    const call x = {symmCollAllReduce, 200000, symmSum, 0, 0};
+    fill(&x, k, buf[0], buf[1]);
+    for (int turn = 0; turn < 10; turn++) {
+        symmComm_t other;
+        symmWindow_t win;
+        for (int i = 0; i < 5; i++) T_OK(give(&x, k->comm, buf[0], buf[1], s));
+        T_OK(symmCommSplit(k->comm, 0, -k->rank, &other, NULL)); /* a space of its own */
+        for (int i = 0; i < 2; i++) T_OK(symmWindowRegister(other, buf[i], ROOM, &win, 0));
+        T_OK(symmBarrier(other, NULL));
+        T_OK(symmCommDestroy(other));
+    }
+    T_OK(symmStreamSynchronize(s));
+    check(&x, k, buf[1]);
+    T_OK(symmStreamDestroy(s));
+    free_both(k, buf);
+}
+static void another_communicators_windows_over_it(void) {
+    T_EXPECT_WARNINGS();
+    force();
+    hk_processes(RANKS, beside, NULL);
+}
+
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 static void disagree(void *arg) {
@@ -326,25 +417,32 @@ static void ranks_that_disagree_are_told(void) {
     hk_processes(RANKS, disagree, NULL);
 }
 
-/* What is bound cannot be reached on rank 1: it says so, and nobody waits for ever. The others find
- * nothing there either once it has left, and name who was first. */
+/* Rank 1 finds nothing where rank 2's memory was: it says so, and nobody waits for ever. The others
+ * find nothing there either once it has left, and say what they were told. */
 static int *left;
-static int nothing_then(const void *at, uint64_t bytes, void **each, int *members) {
+static int nothing_there(const void *at, uint64_t bytes, uint64_t base, uint64_t stride, int n,
+                         int *which) {
+    (void)at, (void)bytes, (void)base, (void)stride, (void)n;
+    *which = 2;
+    return SYMM_CU_NOT_SUPPORTED;
+}
+static int nothing_then(const void *at, uint64_t bytes, uint64_t base, uint64_t stride, int n,
+                        int *which) {
     while (!__atomic_load_n(left, __ATOMIC_ACQUIRE)) sched_yield();
-    return nothing_there(at, bytes, each, members);
+    return nothing_there(at, bytes, base, stride, n, which);
 }
 static void gone(void *arg) {
     hk *k = arg;
     int *buf[2];
     left = k->arg;
     two_buffers(k, buf);
-    __atomic_store_n(&symm_cast_find, k->rank == 1 ? nothing_there : nothing_then,
+    __atomic_store_n(&symm_cast_reach, k->rank == 1 ? nothing_there : nothing_then,
                      __ATOMIC_RELAXED);
     const call x = {symmCollAllReduce, 4096, symmSum, 0, 0};
     const symmResult_t r = give(&x, k->comm, buf[0], buf[1], NULL);
     if (k->rank == 1) __atomic_store_n(left, 1, __ATOMIC_RELEASE);
     T_EQ(r, symmInvalidUsage);
-    T_MSG(symmGetLastError(k->comm), k->rank == 1 ? "a buffer of rank 1" : "rank 1 cannot go on");
+    T_MSG(symmGetLastError(k->comm), k->rank == 1 ? "a buffer of rank 2" : "rank 2 cannot go on");
     if (k->rank == 1) T_MSG(symmGetLastError(k->comm), "cannot be accessed at 0x");
     T_OK(symmCommDestroy(k->comm));
     k->comm = NULL;
@@ -359,4 +457,5 @@ static void memory_that_is_gone_is_an_error(void) {
 
 T_MAIN(T(every_collective_goes_over_the_range), T(windows_of_several_pieces),
        T(graphs_go_over_it_too), T(other_buffers_go_another_way), T(both_ways_in_turn),
-       T(ranks_that_disagree_are_told), T(memory_that_is_gone_is_an_error))
+       T(epochs_wrap), T(another_communicators_windows_over_it), T(ranks_that_disagree_are_told),
+       T(memory_that_is_gone_is_an_error))

@@ -20,7 +20,7 @@ enum { RANKS = 4, BLOCKS = 200, CALLS = 160 };
 typedef struct {
     char *at[RANKS]; /* LOCAL: its owner's only */
     uint64_t bytes;
-    int local, owner, stamp, limbo;
+    int local, owner, stamp, uncollected;
 } block;
 
 static symmComm_t comm[RANKS];
@@ -123,7 +123,7 @@ static void take(int local, int owner, uint64_t bytes, uint64_t align) {
 
 static void give(int i) {
     const block b = model[i];
-    if (b.limbo) return;
+    if (b.uncollected) return;
     for (int r = 0; r < RANKS; r++) {
         if (b.local && r != b.owner) continue;
         stamped(b.at[r], b.bytes, b.stamp);
@@ -146,14 +146,14 @@ static void give_later(int i, int ranks) {
         OK(symm_heap_pin(heap[r], &h));
         symm_heap_give_later(h, off_of(r, b->at[r]));
         symm_heap_unpin(h);
-        b->limbo |= 1 << r;
+        b->uncollected |= 1 << r;
     }
 }
 
 static void collected(void) {
     OK(all(collect, 0, 0));
     for (int i = 0; i < blocks;) {
-        if (model[i].limbo == (1 << RANKS) - 1) {
+        if (model[i].uncollected == (1 << RANKS) - 1) {
             expected_calls++;
             model[i] = model[--blocks];
         } else {
@@ -166,7 +166,7 @@ static void reach(int i, int to) {
     const block *b = &model[i];
     symmRef_t ref;
     void *p;
-    if (b->limbo) return;
+    if (b->uncollected) return;
     OK(symmRefGet(b->at[b->owner], &ref));
     require(ref.len >= b->bytes && ref.rank == b->owner);
     if (b->local) {

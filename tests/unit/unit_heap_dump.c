@@ -192,11 +192,12 @@ static const char *check_json(const char *at) {
 /* ---- made-up pictures ---- */
 
 static const symm_chart_chunk sym_chunks[] = {{0, MIB(2)}, {MIB(4), MIB(2)}};
-static const symm_chart_piece sym_pieces[] = {{0, KIB(512), SYMM_OWNER_USER, -1},
-                                              {KIB(512), KIB(512), SYMM_CHART_HOLE, -1},
-                                              {MIB(1), MIB(1), SYMM_OWNER_LANE, 3},
-                                              {MIB(4), KIB(1536), SYMM_CHART_HOLE, -1},
-                                              {MIB(4) + KIB(1536), KIB(512), SYMM_CHART_LIMBO, -1}};
+static const symm_chart_piece sym_pieces[] = {
+    {0, KIB(512), SYMM_OWNER_USER, -1},
+    {KIB(512), KIB(512), SYMM_CHART_HOLE, -1},
+    {MIB(1), MIB(1), SYMM_OWNER_LANE, 3},
+    {MIB(4), KIB(1536), SYMM_CHART_HOLE, -1},
+    {MIB(4) + KIB(1536), KIB(512), SYMM_CHART_UNCOLLECTED, -1}};
 static const symm_chart_chunk local_chunks[] = {{MIB(62), MIB(2)}};
 static const symm_chart_piece local_pieces[] = {{MIB(62), MIB(2), SYMM_OWNER_SYNCED, -1}};
 
@@ -217,19 +218,19 @@ static const char wanted[] =
     "heap weights: rank 1 of 4, 64 MiB of addresses, granularity 2 MiB\n"
     "  calls on SYM so far: 17, digest 0000000000000abc\n"
     "  SYM    4 MiB in 2 chunks, offsets [0, 6291456)\n"
-    "    used        2 MiB in 3 blocks, at most 3 MiB so far\n"
-    "    free        2 MiB in 2 holes, the largest 1.50 MiB, fragmentation 25 %\n"
+    "    used             2 MiB in 3 blocks, at most 3 MiB so far\n"
+    "    free             2 MiB in 2 holes, the largest 1.50 MiB, fragmentation 25 %\n"
     "    |######......############                        ..................######|\n"
-    "    user      512 KiB in 1\n"
-    "    lane        1 MiB in 1\n"
-    "    limbo     512 KiB in 1\n"
-    "    hole     1.50 MiB at 4194304\n"
-    "    hole      512 KiB at 524288\n"
+    "    user           512 KiB in 1\n"
+    "    lane             1 MiB in 1\n"
+    "    uncollected    512 KiB in 1\n"
+    "    hole          1.50 MiB at 4194304\n"
+    "    hole           512 KiB at 524288\n"
     "  LOCAL  2 MiB in 1 chunk, offsets [65011712, 67108864)\n"
-    "    used        2 MiB in 1 block, at most 2 MiB so far\n"
-    "    free          0 B in 0 holes, the largest 0 B, fragmentation 0 %\n"
+    "    used             2 MiB in 1 block, at most 2 MiB so far\n"
+    "    free               0 B in 0 holes, the largest 0 B, fragmentation 0 %\n"
     "    |########################################################################|\n"
-    "    synced      2 MiB in 1\n";
+    "    synced           2 MiB in 1\n";
 
 static void the_text_is_as_it_should_be(void) {
     symm_chart m = made_up("weights");
@@ -417,8 +418,8 @@ static void the_picture_is_that_of_the_heap(void) {
     stop();
 }
 
-/* What a graph has let go shows as limbo until it is collected. */
-static void limbo_is_shown(void) {
+/* What a graph has let go shows as uncollected until it is collected. */
+static void uncollected_is_shown(void) {
     symm_heap *h;
     uint64_t off;
     start();
@@ -431,7 +432,7 @@ static void limbo_is_shown(void) {
     free(json);
     symm_heap_give_later(h, off);
     json = dumped(heap, SYMM_DUMP_JSON);
-    T_STREQ(piece_at(json, off), "768 limbo");
+    T_STREQ(piece_at(json, off), "768 uncollected");
     free(json);
     T_OK(symmHeapCollect(heap));
     stop();
@@ -487,5 +488,5 @@ static void bad_arguments(void) {
 
 T_MAIN(T(the_text_is_as_it_should_be), T(an_empty_heap_can_be_drawn),
        T(the_svg_is_xml_and_shows_every_byte), T(many_small_pieces_are_drawn_together),
-       T(what_is_no_dump_is_not_drawn), T(the_picture_is_that_of_the_heap), T(limbo_is_shown),
+       T(what_is_no_dump_is_not_drawn), T(the_picture_is_that_of_the_heap), T(uncollected_is_shown),
        T(other_threads_go_on), T(bad_arguments))

@@ -1,5 +1,5 @@
-/* unit_heap_tidy.c - trim, limbo and collect, check, guard mode. Each test runs on ranks that are
- * processes and on ranks that are threads. */
+/* unit_heap_tidy.c - trim, collect and what waits for it, check, guard mode. Each test runs on
+ * ranks that are processes and on ranks that are threads. */
 #include "heap_kit.h"
 
 enum { RANKS = 3 };
@@ -96,7 +96,7 @@ static void ranks_that_ask_for_different_things(void) {
     both(trim_refused);
 }
 
-/* ---- limbo ---- */
+/* ---- uncollected ---- */
 
 enum { BLOCKS = 300 };
 

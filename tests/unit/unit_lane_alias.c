@@ -312,7 +312,7 @@ static void past(void *arg) {
     T_EQ(ref.len, 4 * HK_MB - 1000);
     T_ERR(symmHeapFree(g.heap, a.p), symmInvalidArgument);
     T_OK(symmHeapCheck(g.heap));
-    dumped(g.heap, "  apart  4 MiB for graphs, under 4 MiB of addresses in 1 tract\n");
+    dumped(g.heap, "  apart  4 MiB for graphs, under 4 MiB of addresses in 1 graph range\n");
     for (int i = 0; i < 2; i++) T_OK(symmHeapFree(g.heap, blocks[i]));
     T_OK(symmHeapTrim(g.heap, 0, &freed));
     launch(&g, &a, 0);

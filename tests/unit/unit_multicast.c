@@ -3,6 +3,7 @@
  * fault_multicast.c. */
 #define _GNU_SOURCE 1
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -264,7 +265,42 @@ static void what_cannot_be_written_down_is_refused(void) {
     DONE(V->release(o));
 }
 
+/* ---- read while it changes ---- */
+
+/* One binding and another take turns in the same entry. A mixture of both, of the first's offset
+ * and the second's size, would hold what only the second holds. */
+static const symm_mc_bound small = {.off = 0, .bytes = G, .id = {1, 1}, .from = 0},
+                           large = {.off = G, .bytes = 3 * G, .id = {2, 2}, .from = 8 * G};
+static symm_mc_object *changing;
+static int seen, changed;
+
+static void changes_rank(int rank, int n, void *arg) {
+    symm_mc_bound b;
+    (void)n, (void)arg;
+    for (int turn = 0; rank == 0 && (turn < 3000 || !__atomic_load_n(&seen, __ATOMIC_RELAXED));
+         turn++) {
+        const symm_mc_bound *is = turn % 2 ? &large : &small;
+        T_EQ(symm_mc_object_bind(changing, is), 0);
+        T_EQ(symm_mc_object_unbind(changing, is->off, is->bytes), 0);
+    }
+    while (rank == 1 && !__atomic_load_n(&changed, __ATOMIC_ACQUIRE)) {
+        if (!symm_mc_object_find(changing, 0, 2 * G, G, &b)) continue;
+        T_CHECK(!memcmp(&b, &large, sizeof b));
+        __atomic_store_n(&seen, 1, __ATOMIC_RELAXED);
+    }
+    if (rank == 0) __atomic_store_n(&changed, 1, __ATOMIC_RELEASE);
+}
+static void a_binding_is_read_whole(void) {
+    int fd;
+    T_EQ(symm_mc_object_make(4 * G, 1, &changing, &fd), 0);
+    T_EQ(symm_mc_object_join(changing), 0);
+    T_THREADS(2, changes_rank, NULL);
+    symm_mc_object_close(changing);
+    close(fd);
+}
+
 T_MAIN(T(what_is_stored_goes_to_all), T(nothing_happens_before_all_have_joined),
        T(wrong_bindings_are_refused), T(an_object_is_no_memory_and_memory_no_object),
        T(a_file_that_is_none_is_refused), T(memory_and_objects_do_not_mix),
-       T(a_mapping_outlives_the_handles), T(what_cannot_be_written_down_is_refused))
+       T(a_mapping_outlives_the_handles), T(what_cannot_be_written_down_is_refused),
+       T(a_binding_is_read_whole))

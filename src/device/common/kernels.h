@@ -94,10 +94,11 @@ extern void (*symm_wait_long)(const symm_args *a, int peer);
  * machine's; tests have their own. */
 extern uint64_t (*symm_copy_clock)(void);
 
-/* Host backend: where the memory lies, of each member of the multicast object, that is bound behind
- * [at, at + bytes) of its range. 0, or why it cannot be reached. Set before a communicator has a
- * range; NULL: none has. */
-extern int (*symm_cast_find)(const void *at, uint64_t bytes, void **each, int *members);
+/* Host backend: whether the n ranks have bound behind [at, at + bytes) of the multicast range what
+ * lies at base + r*stride. 0; or another number, and *which is the first rank that has not. Set
+ * before a communicator has a range; NULL: none has. */
+extern int (*symm_cast_reach)(const void *at, uint64_t bytes, uint64_t base, uint64_t stride, int n,
+                              int *which);
 
 /* Gives the core to another thread. With more ranks than cores (SYMM_ARG_CROWDED), where yielding
  * has let nobody run again and again, by sleeping: a yield reaches only threads that the system

@@ -186,10 +186,10 @@ static uint32_t bound(const symm_launch *l) {
     char why[SYMM_MULTICAST_WHY];
     uint32_t flags = 0;
     SYMM_ASSERT(cast_base(l->comm));
-    if (l->in && a->src_off != SYMM_STAGED &&
+    if (l->src_win && a->src_off != SYMM_STAGED &&
         symm_multicast_flat(l->comm, a->src_off, l->in, why, sizeof why))
         flags |= SYMM_ARG_CAST_SRC;
-    if (l->out && a->dst_off != SYMM_STAGED &&
+    if (l->dst_win && a->dst_off != SYMM_STAGED &&
         symm_multicast_flat(l->comm, a->dst_off, l->out, why, sizeof why))
         flags |= SYMM_ARG_CAST_DST;
     return flags;

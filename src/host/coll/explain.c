@@ -42,22 +42,25 @@ static void why_staged(symm_comm *c, const char *name, const symm_win *w, const 
 }
 
 /* A kernel over the multicast range: whether this rank's buffer allows it. */
-static void why_unicast(const symm_comm *c, const char *name, uint64_t off, uint64_t bytes,
-                        char *text, size_t cap) {
+static void why_unicast(const symm_comm *c, const char *name, const symm_win *w, uint64_t off,
+                        uint64_t bytes, char *text, size_t cap) {
     char why[SYMM_MULTICAST_WHY] = "it is in no window";
     const size_t at = strlen(text);
     if (at >= cap || !bytes) return;
-    if (off != SYMM_STAGED && symm_multicast_flat(c, off, bytes, why, sizeof why)) return;
+    if (w && off != SYMM_STAGED && symm_multicast_flat(c, off, bytes, why, sizeof why)) return;
     snprintf(text + at, cap - at, "%s: not over the multicast range: %s; ", name, why);
 }
 static void explain_multicast(const symm_launch *l, char *text, size_t cap) {
     const int needs = symm_kernels[l->plan.kernel].multicast;
     const size_t at = strlen(text);
-    if (needs & SYMM_CAST_SRC) why_unicast(l->comm, "sendbuff", l->args.src_off, l->in, text, cap);
-    if (needs & SYMM_CAST_DST) why_unicast(l->comm, "recvbuff", l->args.dst_off, l->out, text, cap);
+    if (needs & SYMM_CAST_SRC)
+        why_unicast(l->comm, "sendbuff", l->src_win, l->args.src_off, l->in, text, cap);
+    if (needs & SYMM_CAST_DST)
+        why_unicast(l->comm, "recvbuff", l->dst_win, l->args.dst_off, l->out, text, cap);
     if (needs && at == strlen(text) && at < cap)
         snprintf(text + at, cap - at,
-                 "over the multicast range if all ranks' buffers have the same offset; ");
+                 "over the multicast range if all ranks' buffers have the same offset, "
+                 "a multiple of 16; ");
 }
 
 /* With a count per rank: that of all ranks. */

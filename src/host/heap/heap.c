@@ -59,21 +59,21 @@ static void check_window(const symm_heap *h) {
 static void check_settled(const symm_heap *h) {
     SYMM_ASSERT(h->granularity && h->chunk % h->granularity == 0 && h->chunk);
     SYMM_ASSERT(h->reserve % h->granularity == 0);
-    SYMM_ASSERT(h->ntracts >= 0 && (!h->stripes || h->stripes_made));
+    SYMM_ASSERT(h->ngraph_ranges >= 0 && (!h->stripes || h->stripes_made));
     SYMM_ASSERT(h->name[sizeof h->name - 1] == 0 && h->ledger);
     SYMM_ASSERT(h->guard || !h->damage[0]);
 }
 
-static void check_tracts(const symm_heap *h) {
+static void check_graph_ranges(const symm_heap *h) {
     uint64_t end = h->zone[SYMM_ZONE_SYM].extent;
-    for (int i = 0; i < h->ntracts; i++) {
-        const symm_tract *t = &h->tracts[i];
+    for (int i = 0; i < h->ngraph_ranges; i++) {
+        const symm_graph_range *t = &h->graph_ranges[i];
         SYMM_ASSERT(t->bytes && t->off % h->granularity == 0);
-        SYMM_ASSERT(t->bytes % h->granularity == 0 && (t->limbo == 0 || t->limbo == 1));
+        SYMM_ASSERT(t->bytes % h->granularity == 0 && (t->uncollected == 0 || t->uncollected == 1));
         SYMM_ASSERT(!i || t->off >= end);
         end = t->off + t->bytes;
     }
-    SYMM_ASSERT(!h->ntracts || end <= h->reserve);
+    SYMM_ASSERT(!h->ngraph_ranges || end <= h->reserve);
 }
 
 /* The lists are walked each 64th time. */
@@ -82,7 +82,7 @@ void symm_heap_check(symm_heap *h) {
     SYMM_HEAP_LOCKED(h);
     SYMM_ASSERT(atomic_load_explicit(&h->refs, memory_order_relaxed) >= 0);
     SYMM_ASSERT(h->zone[0].extent + h->zone[1].extent <= h->reserve);
-    SYMM_ASSERT(h->ntracts <= h->tract_cap);
+    SYMM_ASSERT(h->ngraph_ranges <= h->graph_range_cap);
     SYMM_ASSERT(h->guest);
     check_settled(h);
     for (int i = 0; i < SYMM_ZONES; i++) {
@@ -93,10 +93,10 @@ void symm_heap_check(symm_heap *h) {
         SYMM_ASSERT(z->bytes <= z->extent && z->count <= z->cap);
         used += s.used;
     }
-    SYMM_ASSERT(h->limbo_bytes <= used);
+    SYMM_ASSERT(h->uncollected_bytes <= used);
     if (h->unchecked++ % 64) return;
     for (int i = 0; i < SYMM_ZONES; i++) check_chunks(h, &h->zone[i]);
-    check_tracts(h);
+    check_graph_ranges(h);
     check_window(h);
 }
 #endif
@@ -128,7 +128,7 @@ void symm_heap_free_record(symm_heap *h) {
     for (int i = 0; i < SYMM_ZONES; i++) free_zone(&h->zone[i]);
     free(h->win.off);
     free(h->win.size);
-    free(h->tracts);
+    free(h->graph_ranges);
     SYMM_STAT_ADD(heaps, -1);
     if (symm_comm_is_aborted(h->comm))
         keep_aborted(h);

@@ -56,21 +56,22 @@ symmResult_t symm_heap_give(symm_heap *h, uint64_t off, int owner, const void *s
 int symm_heap_take_at(symm_heap *h, uint64_t off, uint64_t bytes, int owner);
 int symm_heap_part(symm_heap *h, uint64_t off, int owner);
 int symm_heap_hole(symm_heap *h, uint64_t off, uint64_t *begin, uint64_t *end);
-/* Frees a SYM block whose end has no order common to the ranks: it is in limbo until
+/* Frees a SYM block whose end has no order common to the ranks: it waits for
  * symmHeapCollect. Any thread, no CUDA call. */
 void symm_heap_give_later(symm_heap *h, uint64_t off);
 /* Bytes, owner and lane of the block that begins at off; symmInvalidArgument if none does. */
 symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *owner, int *lane);
 
-/* Takes a tract: addresses at one offset on all ranks that belong to neither zone. The caller maps
- * memory there. bytes: a multiple of the granularity. The communicator's user thread, in one order
- * on all ranks with calls on SYM. symmOutOfMemory, the same on all ranks: no addresses are left. */
-symmResult_t symm_heap_tract_take(symm_heap *h, uint64_t bytes, int lane, uint64_t *off);
+/* Takes a graph range: addresses at one offset on all ranks that belong to neither zone. The caller
+ * maps memory there. bytes: a multiple of the granularity. The communicator's user thread, in one
+ * order on all ranks with calls on SYM. symmOutOfMemory, the same on all ranks: no addresses are
+ * left. */
+symmResult_t symm_heap_graph_range_take(symm_heap *h, uint64_t bytes, int lane, uint64_t *off);
 /* Whether take would find addresses. The same on all ranks. */
-int symm_heap_tract_fits(const symm_heap *h, uint64_t bytes);
+int symm_heap_graph_range_fits(const symm_heap *h, uint64_t bytes);
 /* Gives it back: it is unmapped and free after the symmHeapCollect by which every rank has given it
  * back. No CUDA call. */
-void symm_heap_tract_later(symm_heap *h, uint64_t off);
+void symm_heap_graph_range_later(symm_heap *h, uint64_t off);
 
 /* Bytes of the largest block that take could place now. Equal on all ranks for SYM. */
 uint64_t symm_heap_room(const symm_heap *h, unsigned flags);
@@ -118,7 +119,7 @@ typedef struct {
     /* Guard mode: as symm_heap_look. */
     symmResult_t (*check)(symm_heap *h);
     /* Things that go when all ranks are done with them. 0: graphs that nobody bound, whose blocks
-     * then enter limbo. 1: memory that idle graphs share. */
+     * then wait for symmHeapCollect. 1: memory that idle graphs share. */
     struct {
         int (*waiting)(const symm_heap *h); /* whether there are any */
         /* The next number, from `from` on, of one that this rank is done with; 0 none. */

@@ -110,17 +110,17 @@ static int look_inside(symm_heap *h, uint64_t off, symm_block *b) {
     return 1;
 }
 
-/* Treats a tract as a graph's block of SYM. With the lock. */
+/* Treats a graph range as a graph's block of SYM. With the lock. */
 static int find_apart(const symm_heap *h, uint64_t off, symm_block *b) {
-    symm_tract t;
-    if (!symm_heap_tract_at(h, off, &t) || t.limbo) return 0;
+    symm_graph_range t;
+    if (!symm_heap_graph_range_at(h, off, &t) || t.uncollected) return 0;
     *b = (symm_block){t.off, t.bytes, SYMM_ZONE_SYM, SYMM_OWNER_GRAPH, t.lane, 0, t.off, t.bytes};
     return 1;
 }
 
 /* Whether off is in a block that was given out; *b becomes that block. What arenas and lanes hold
  * and have not given out is nobody's. What a graph holds may be in use although its plan is gone,
- * except in a tract. */
+ * except in a graph range. */
 static int is_given(symm_heap *h, uint64_t off, symm_block *b, int apart) {
     const int in = look_inside(h, off, b);
     if (in > 0) return 1;
@@ -139,7 +139,7 @@ static symmResult_t locate(const void *ptr, symm_heap **out, symm_block *b) {
     const int apart = find_apart(h, off, b);
     const int found = apart || symm_heap_find(h, off, b);
     symm_heap_unlock(h);
-    if (found && !b->limbo && off < b->off + b->bytes && is_given(h, off, b, apart)) {
+    if (found && !b->uncollected && off < b->off + b->bytes && is_given(h, off, b, apart)) {
         *out = h;
         return symmSuccess;
     }
@@ -192,13 +192,13 @@ symmResult_t symmRefGet(const void *ptr, symmRef_t *ref) {
     return symmSuccess;
 }
 
-/* Whether ref lies in a tract. All ranks map memory there when the graph is uploaded, but know the
- * addresses before. */
-static int has_tract(symm_heap *h, const symmRef_t *ref) {
-    symm_tract t;
+/* Whether ref lies in a graph range. All ranks map memory there when the graph is uploaded, but
+ * know the addresses before. */
+static int has_graph_range(symm_heap *h, const symmRef_t *ref) {
+    symm_graph_range t;
     symm_heap_lock(h);
-    const int in =
-        symm_heap_tract_at(h, ref->off, &t) && !t.limbo && ref->len <= t.off + t.bytes - ref->off;
+    const int in = symm_heap_graph_range_at(h, ref->off, &t) && !t.uncollected &&
+                   ref->len <= t.off + t.bytes - ref->off;
     symm_heap_unlock(h);
     return in;
 }
@@ -245,7 +245,7 @@ static symmResult_t check_ref(const symm_comm *c, const symmRef_t *ref, int rank
                         "ref->off=%llu, len=%llu: heap %s has addresses for %llu bytes",
                         (unsigned long long)ref->off, (unsigned long long)ref->len, h->name,
                         (unsigned long long)h->reserve);
-    if (!symm_region_backed(&h->region, rank, ref->off, ref->len) && !has_tract(h, ref))
+    if (!symm_region_backed(&h->region, rank, ref->off, ref->len) && !has_graph_range(h, ref))
         return SYMM_ERR(symmInvalidArgument,
                         "ref->off=%llu, len=%llu: rank %d has no memory there in heap %s",
                         (unsigned long long)ref->off, (unsigned long long)ref->len, rank, h->name);
@@ -309,7 +309,7 @@ symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info) {
                              .localLargest = s[1].largest,
                              .blocks = s[0].blocks + s[1].blocks,
                              .chunks = (uint64_t)(h->zone[0].count + h->zone[1].count),
-                             .uncollected = h->limbo_bytes,
+                             .uncollected = h->uncollected_bytes,
                              .calls = h->calls,
                              .digest = h->digest,
                              .symSkipped = h->zone[SYMM_ZONE_SYM].skipped,

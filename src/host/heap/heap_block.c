@@ -9,14 +9,14 @@
 #include "host/window/space.h"
 #include "heap_int.h"
 
-/* A block's tag: owner, lane + 1, bytes of its red zone, and two bits. TAG_LIMBO: it waits for
- * symmHeapCollect. TAG_BUSY: a thread paints it without the lock, because it was taken or freed
+/* A block's tag: owner, lane + 1, bytes of its red zone, and two bits. TAG_UNCOLLECTED: it waits
+ * for symmHeapCollect. TAG_BUSY: a thread paints it without the lock, because it was taken or freed
  * just now. */
 #define TAG(owner, lane, red) \
     ((uint64_t)(owner) | (uint64_t)((lane) + 1) << 8 | (uint64_t)(red) << 32)
-#define TAG_OWNER 0xffull
-#define TAG_LIMBO (1ull << 63)
-#define TAG_BUSY  (1ull << 62)
+#define TAG_OWNER       0xffull
+#define TAG_UNCOLLECTED (1ull << 63)
+#define TAG_BUSY        (1ull << 62)
 
 static const char *const owner_name[] = {"the user", "an arena",        "a lane",  "a graph",
                                          "a vector", "a synced buffer", "the heap"};
@@ -45,9 +45,9 @@ static void describe(const symm_heap *h, int zone, const symm_piece *piece, symm
                       .zone = zone,
                       .owner = tag_owner(p.tag),
                       .lane = tag_lane(p.tag),
-                      .limbo = p.tag & TAG_LIMBO  ? SYMM_LIMBO
-                               : p.tag & TAG_BUSY ? SYMM_LIMBO_BUSY
-                                                  : 0,
+                      .uncollected = p.tag & TAG_UNCOLLECTED ? SYMM_UNCOLLECTED
+                                     : p.tag & TAG_BUSY      ? SYMM_UNCOLLECTED_BUSY
+                                                             : 0,
                       .z = p.off,
                       .room = p.bytes};
 }
@@ -149,12 +149,12 @@ static int could_fit(const symm_heap *h, int zone, uint64_t bytes, uint64_t alig
         h->reserve - (zone == SYMM_ZONE_SYM ? h->local_extent : h->zone[SYMM_ZONE_SYM].extent);
     uint64_t at = 0;
     symm_piece p;
-    for (;;) { /* from block to block: what is between, except tracts, is or could be free */
+    for (;;) { /* from block to block: what is between, except graph ranges, is or could be free */
         int found = symm_place_at(h->zone[zone].place, at, &p);
         while (found && !p.used) found = symm_place_at(h->zone[zone].place, p.off + p.bytes, &p);
         symm_part next = found ? (symm_part){p.off, p.bytes} : (symm_part){limit, 0};
-        const symm_part tract = symm_heap_next_tract(h, zone, at);
-        if (tract.off < next.off) next = tract;
+        const symm_part range = symm_heap_next_graph_range(h, zone, at);
+        if (range.off < next.off) next = range;
         /* As blocks are placed: in SYM the beginning is aligned, in LOCAL, which runs against
          * addresses, the end. */
         const uint64_t end = zone == SYMM_ZONE_SYM ? symm_round_up(at, align) + bytes
@@ -254,8 +254,8 @@ int symm_heap_take_at(symm_heap *h, uint64_t off, uint64_t bytes, int owner) {
 int symm_heap_part(symm_heap *h, uint64_t off, int owner) {
     symm_block b;
     symm_heap_lock(h);
-    int bad = !symm_heap_find(h, off, &b) || b.owner != owner || b.limbo || b.bytes != b.room ||
-              b.zone != SYMM_ZONE_LOCAL;
+    int bad = !symm_heap_find(h, off, &b) || b.owner != owner || b.uncollected ||
+              b.bytes != b.room || b.zone != SYMM_ZONE_LOCAL;
     if (!bad && b.off != off)
         bad = symm_place_split(h->zone[b.zone].place, b.z, b.room - (off - b.off));
     symm_heap_unlock(h);
@@ -292,12 +292,12 @@ static symmResult_t refuse(const symm_heap *h, uint64_t off, int owner) {
                         (unsigned long long)off, h->name, (unsigned long long)b.bytes,
                         (unsigned long long)b.off, b.owner != owner ? " and belongs to " : "",
                         b.owner != owner ? owner_name[b.owner] : "");
-    if (b.limbo == SYMM_LIMBO)
+    if (b.uncollected == SYMM_UNCOLLECTED)
         return SYMM_ERR(symmInvalidArgument,
                         "the block at offset %llu of heap %s is freed already: it waits for "
                         "symmHeapCollect",
                         (unsigned long long)off, h->name);
-    if (b.limbo)
+    if (b.uncollected)
         return SYMM_ERR(
             symmInvalidArgument,
             "the block at offset %llu of heap %s is being taken or freed by another thread",
@@ -321,7 +321,7 @@ static symmResult_t give_found(symm_heap *h, uint64_t off, int owner, const void
                                uint64_t *bytes) {
     symm_block b;
     symmResult_t r = symmSuccess;
-    if (!symm_heap_find(h, off, &b) || b.off != off || b.limbo || b.owner != owner)
+    if (!symm_heap_find(h, off, &b) || b.off != off || b.uncollected || b.owner != owner)
         return refuse(h, off, owner);
     if (h->guard) {
         mark(h, &b, TAG_BUSY, 1);
@@ -339,8 +339,9 @@ static symmResult_t give_found(symm_heap *h, uint64_t off, int owner, const void
 static symmResult_t give_sym(symm_heap *h, uint64_t off, int owner, const void *site,
                              uint64_t *bytes) {
     uint64_t tag = 0;
-    const uint64_t room = symm_place_give_if(
-        h->zone[SYMM_ZONE_SYM].place, off, TAG_OWNER | TAG_LIMBO | TAG_BUSY, (uint64_t)owner, &tag);
+    const uint64_t room =
+        symm_place_give_if(h->zone[SYMM_ZONE_SYM].place, off,
+                           TAG_OWNER | TAG_UNCOLLECTED | TAG_BUSY, (uint64_t)owner, &tag);
     if (__builtin_expect(!room, 0)) return refuse(h, off, owner);
     *bytes = room - tag_red(tag);
     symm_heap_count(h, SYMM_OP_FREE, *bytes, 0, tag_lane(tag), off, site);
@@ -362,9 +363,9 @@ symmResult_t symm_heap_give(symm_heap *h, uint64_t off, int owner, const void *s
 void symm_heap_give_later(symm_heap *h, uint64_t off) {
     symm_block b;
     symm_heap_lock(h);
-    if (symm_heap_find(h, off, &b) && b.off == off && !b.limbo) {
-        mark(h, &b, TAG_LIMBO, 1);
-        h->limbo_bytes += b.room;
+    if (symm_heap_find(h, off, &b) && b.off == off && !b.uncollected) {
+        mark(h, &b, TAG_UNCOLLECTED, 1);
+        h->uncollected_bytes += b.room;
     }
     symm_heap_unlock(h);
 }

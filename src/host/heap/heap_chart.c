@@ -7,7 +7,7 @@
 typedef unsigned long long ull;
 
 const char *const symm_chart_kind[SYMM_CHART_KINDS] = {
-    "user", "arena", "lane", "graph", "vector", "synced", "heap", "limbo", "hole"};
+    "user", "arena", "lane", "graph", "vector", "synced", "heap", "uncollected", "hole"};
 
 void symm_chart_sum(const symm_chart_zone *z, symm_chart_sums *sums) {
     *sums = (symm_chart_sums){.largest = 0};
@@ -72,8 +72,8 @@ static void put_holes(symm_text *t, const symm_chart_zone *z) {
         if (best < 0) return;
         last = best;
         below = z->pieces[best].bytes;
-        symm_text_put(t, "    hole   %10s at %llu\n", symm_text_bytes(below, size, sizeof size),
-                      (ull)z->pieces[best].off);
+        symm_text_put(t, "    hole        %10s at %llu\n",
+                      symm_text_bytes(below, size, sizeof size), (ull)z->pieces[best].off);
     }
 }
 
@@ -86,17 +86,17 @@ static void put_zone(symm_text *t, const symm_chart_zone *z) {
                   symm_text_bytes(z->bytes, a, sizeof a), z->nchunks, z->nchunks == 1 ? "" : "s",
                   (ull)z->from, (ull)z->to);
     if (!z->bytes) return;
-    symm_text_put(t, "    used   %10s in %llu block%s, at most %s so far\n",
+    symm_text_put(t, "    used        %10s in %llu block%s, at most %s so far\n",
                   symm_text_bytes(s.used, a, sizeof a), (ull)s.blocks, s.blocks == 1 ? "" : "s",
                   symm_text_bytes(z->peak, b, sizeof b));
-    symm_text_put(t, "    free   %10s in %llu hole%s, the largest %s, fragmentation %.0f %%\n",
+    symm_text_put(t, "    free        %10s in %llu hole%s, the largest %s, fragmentation %.0f %%\n",
                   symm_text_bytes(unused, a, sizeof a), (ull)s.count[SYMM_CHART_HOLE],
                   s.count[SYMM_CHART_HOLE] == 1 ? "" : "s", symm_text_bytes(s.largest, c, sizeof c),
                   unused ? 100.0 - 100.0 * (double)s.largest / (double)unused : 0.0);
     put_bar(t, z);
     for (int k = 0; k < SYMM_CHART_HOLE; k++)
         if (s.count[k])
-            symm_text_put(t, "    %-6s %10s in %llu\n", symm_chart_kind[k],
+            symm_text_put(t, "    %-11s %10s in %llu\n", symm_chart_kind[k],
                           symm_text_bytes(s.bytes[k], a, sizeof a), (ull)s.count[k]);
     put_holes(t, z);
 }
@@ -109,11 +109,11 @@ void symm_chart_text(symm_text *t, const symm_chart *m) {
     symm_text_put(t, "  calls on SYM so far: %llu, digest %016llx\n", (ull)m->calls,
                   (ull)m->digest);
     for (int i = 0; i < 2; i++) put_zone(t, &m->zone[i]);
-    if (m->tracts || m->tract_memory)
-        symm_text_put(t, "  apart  %s for graphs, under %s of addresses in %d tract%s\n",
-                      symm_text_bytes(m->tract_memory, a, sizeof a),
-                      symm_text_bytes(m->tract_bytes, b, sizeof b), m->tracts,
-                      m->tracts == 1 ? "" : "s");
+    if (m->graph_ranges || m->graph_range_memory)
+        symm_text_put(t, "  apart  %s for graphs, under %s of addresses in %d graph range%s\n",
+                      symm_text_bytes(m->graph_range_memory, a, sizeof a),
+                      symm_text_bytes(m->graph_range_bytes, b, sizeof b), m->graph_ranges,
+                      m->graph_ranges == 1 ? "" : "s");
 }
 
 /* ---- JSON ---- */
@@ -154,10 +154,11 @@ void symm_chart_json(symm_text *t, const symm_chart *m) {
     put_string(t, m->name);
     symm_text_put(t,
                   ",\"rank\":%d,\"nranks\":%d,\"reserve\":%llu,\"granularity\":%llu,\"calls\":%llu,"
-                  "\"digest\":\"%016llx\",\"tracts\":%d,\"tract_bytes\":%llu,"
-                  "\"tract_memory\":%llu,\n \"zones\":[",
+                  "\"digest\":\"%016llx\",\"graph_ranges\":%d,\"graph_range_bytes\":%llu,"
+                  "\"graph_range_memory\":%llu,\n \"zones\":[",
                   m->rank, m->nranks, (ull)m->reserve, (ull)m->granularity, (ull)m->calls,
-                  (ull)m->digest, m->tracts, (ull)m->tract_bytes, (ull)m->tract_memory);
+                  (ull)m->digest, m->graph_ranges, (ull)m->graph_range_bytes,
+                  (ull)m->graph_range_memory);
     for (int i = 0; i < 2; i++) {
         if (i) symm_text_put(t, ",\n  ");
         put_zone_json(t, &m->zone[i]);

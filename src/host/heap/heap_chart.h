@@ -9,7 +9,7 @@
 #include "base/text.h"
 
 /* What a piece is: SYMM_OWNER_*, then these. */
-enum { SYMM_CHART_LIMBO = 7, SYMM_CHART_HOLE, SYMM_CHART_KINDS };
+enum { SYMM_CHART_UNCOLLECTED = 7, SYMM_CHART_HOLE, SYMM_CHART_KINDS };
 
 typedef struct {
     uint64_t off, bytes; /* in the heap */
@@ -35,8 +35,8 @@ typedef struct {
     int rank, nranks;
     uint64_t reserve, granularity, calls, digest;
     symm_chart_zone zone[2]; /* SYM, LOCAL */
-    int tracts;              /* addresses that are neither's, and memory behind them */
-    uint64_t tract_bytes, tract_memory;
+    int graph_ranges;        /* addresses that are neither's, and memory behind them */
+    uint64_t graph_range_bytes, graph_range_memory;
 } symm_chart;
 
 /* Sums over a zone's pieces. */

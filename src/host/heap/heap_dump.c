@@ -7,7 +7,8 @@
 #include "heap_chart.h"
 #include "heap_int.h"
 
-_Static_assert((int)SYMM_OWNER_HEAP + 1 == (int)SYMM_CHART_LIMBO, "kinds are owners, then more");
+_Static_assert((int)SYMM_OWNER_HEAP + 1 == (int)SYMM_CHART_UNCOLLECTED,
+               "kinds are owners, then more");
 
 typedef struct {
     symm_chart map;
@@ -21,7 +22,7 @@ static symm_chart_piece piece_of(const symm_heap *h, int zone, const symm_piece 
     symm_chart_piece out = {symm_zone_flip(h, zone, p->off, p->bytes), p->bytes, SYMM_CHART_HOLE,
                             -1};
     if (p->used && symm_heap_find(h, out.off, &b)) {
-        out.kind = b.limbo ? SYMM_CHART_LIMBO : b.owner;
+        out.kind = b.uncollected ? SYMM_CHART_UNCOLLECTED : b.owner;
         out.lane = b.lane;
     }
     return out;
@@ -80,9 +81,10 @@ static int note(symm_heap *h, picture *pic) {
                             .granularity = h->granularity,
                             .calls = h->calls,
                             .digest = h->digest,
-                            .tracts = h->ntracts,
-                            .tract_memory = h->apart};
-    for (int i = 0; i < h->ntracts; i++) pic->map.tract_bytes += h->tracts[i].bytes;
+                            .graph_ranges = h->ngraph_ranges,
+                            .graph_range_memory = h->apart};
+    for (int i = 0; i < h->ngraph_ranges; i++)
+        pic->map.graph_range_bytes += h->graph_ranges[i].bytes;
     const int all = note_zone(h, SYMM_ZONE_SYM, pic, &chunk, &piece) &&
                     note_zone(h, SYMM_ZONE_LOCAL, pic, &chunk, &piece);
     symm_heap_unlock(h);

@@ -23,8 +23,8 @@ typedef struct { /* one growth of a heap, on this rank */
 } plan;
 
 /* Lists pieces of at most a chunk for `bytes` more behind a zone, in the lowest gaps. If list is
- * NULL, only counts them. The result depends only on the zone's chunks, the heap's tracts and the
- * size, so for SYM it is the same on all ranks. */
+ * NULL, only counts them. The result depends only on the zone's chunks, the heap's graph ranges and
+ * the size, so for SYM it is the same on all ranks. */
 static int list_parts(const symm_heap *h, int zone, uint64_t bytes, symm_part *list,
                       uint64_t *extent) {
     const symm_zone *z = &h->zone[zone];
@@ -32,7 +32,7 @@ static int list_parts(const symm_heap *h, int zone, uint64_t bytes, symm_part *l
     int n = 0, i = 0;
     *extent = z->extent;
     while (bytes) {
-        symm_part next = symm_heap_next_tract(h, zone, at); /* what is in the way */
+        symm_part next = symm_heap_next_graph_range(h, zone, at); /* what is in the way */
         while (i < z->count && z->chunks[i].off + z->chunks[i].bytes <= at) i++;
         if (i < z->count && z->chunks[i].off < next.off) next = z->chunks[i];
         while (bytes && at < next.off) {

@@ -1,7 +1,7 @@
 /* heap_int.h - the record of a heap, for the files of heaps and for those vectors and lanes that
  * need more than heap.h. A file calls only files that come before it in this list:
  *   heap.c          references, lists of heaps, finding a heap
- *   heap_tract.c    addresses that belong to no zone
+ *   heap_graph_range.c    addresses that belong to no zone
  *   heap_guard.c    guard mode
  *   heap_block.c    blocks: take, give back
  *   heap_stripes.c  compares calls on the stripes of symmetric arenas
@@ -12,9 +12,9 @@
  *
  * A zone counts its own offsets up from 0. Those of SYM are the heap's, those of LOCAL run against
  * them (zone offset z of a piece is reserve - off - bytes), so one code serves both.
- * Lock: h->lock guards both zones, limbo and the digest. It is held for one placement, or in guard
- * mode for a look at 16 KiB. The communicator's user thread changes what only collective calls
- * change (chunks, extents) with the lock, and may read it without. */
+ * Lock: h->lock guards both zones, what waits for symmHeapCollect and the digest. It is held for
+ * one placement, or in guard mode for a look at 16 KiB. The communicator's user thread changes what
+ * only collective calls change (chunks, extents) with the lock, and may read it without. */
 #ifndef SYMM_HOST_HEAP_INT_H_
 #define SYMM_HOST_HEAP_INT_H_
 
@@ -45,10 +45,10 @@ static inline void symm_zone_set_extent(symm_zone *z, uint64_t extent) {
     __atomic_store_n(&z->extent, extent, __ATOMIC_RELAXED);
 }
 
-typedef struct { /* heap_tract.c */
+typedef struct { /* heap_graph_range.c */
     uint64_t off, bytes;
-    int lane, limbo;
-} symm_tract;
+    int lane, uncollected;
+} symm_graph_range;
 
 typedef struct symm_left { /* a region that was left; pointers into it may still be in use */
     struct symm_left *next;
@@ -73,11 +73,12 @@ struct symm_heap {
     _Atomic int lock;
     symm_zone zone[SYMM_ZONES];
     uint64_t local_extent; /* the largest of any rank */
-    uint64_t limbo_bytes;
-    symm_tract *tracts; /* by offset; equal on all ranks, except which were given back */
-    int ntracts, tract_cap;
+    uint64_t uncollected_bytes;
+    symm_graph_range
+        *graph_ranges; /* by offset; equal on all ranks, except which were given back */
+    int ngraph_ranges, graph_range_cap;
     _Atomic uint64_t
-        apart; /* bytes of memory that objects made of the heap have mapped in tracts */
+        apart; /* bytes of memory that objects made of the heap have mapped in graph ranges */
     uint64_t calls, digest;
     uint64_t share; /* this heap's part of the communicator's digest */
     symm_ledger *ledger;
@@ -90,7 +91,7 @@ struct symm_heap {
         void *arg, *check_arg, *access_arg;
     } inside[SYMM_OWNER_HEAP + 1];
     const symm_heap_guest *guest; /* the communicator's user thread */
-    unsigned unchecked;           /* test builds: checks since the last one of chunks and tracts */
+    unsigned unchecked; /* test builds: checks since the last one of chunks and graph ranges */
     char damage[SYMM_GUARD_TEXT]; /* guard mode: the first damage found; with the lock */
 };
 
@@ -148,10 +149,13 @@ static inline uint64_t symm_zone_flip(const symm_heap *h, int zone, uint64_t z, 
 }
 /* The zone that off lies in; -1 between them. */
 int symm_heap_zone(const symm_heap *h, uint64_t off);
-enum { SYMM_LIMBO = 1, SYMM_LIMBO_BUSY }; /* BUSY: just taken or freed, guard mode paints it */
-typedef struct {                          /* a block as the heap knows it */
+enum {
+    SYMM_UNCOLLECTED = 1,
+    SYMM_UNCOLLECTED_BUSY
+};               /* BUSY: just taken or freed, guard mode paints it */
+typedef struct { /* a block as the heap knows it */
     uint64_t off, bytes;
-    int zone, owner, lane, limbo;
+    int zone, owner, lane, uncollected;
     uint64_t z, room; /* zone offset and size of what is placed */
 } symm_block;
 /* The block that holds off; 0 if none does. With the lock. */
@@ -201,15 +205,15 @@ uint64_t symm_heap_stripes_word(const symm_heap *h);
  * calls can be compared. [collective] */
 symmResult_t symm_heap_stripes_compare(symm_heap *h, int still, const char *stage);
 
-/* ---- heap_tract.c ---- */
-/* The tract that holds off; 0 if none does. With the lock. */
-int symm_heap_tract_at(const symm_heap *h, uint64_t off, symm_tract *tract);
-/* The first tract that ends behind `at`, in the zone's offsets; off UINT64_MAX: none. With the
- * lock, or in the user thread. */
-symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
-/* Every rank has given the tract back: unmaps what this rank has mapped there. Returns the first
- * error; the tract is gone in any case. */
-symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
+/* ---- heap_graph_range.c ---- */
+/* The graph range that holds off; 0 if none does. With the lock. */
+int symm_heap_graph_range_at(const symm_heap *h, uint64_t off, symm_graph_range *range);
+/* The first graph range that ends behind `at`, in the zone's offsets; off UINT64_MAX: none. With
+ * the lock, or in the user thread. */
+symm_part symm_heap_next_graph_range(const symm_heap *h, int zone, uint64_t at);
+/* Every rank has given the graph range back: unmaps what this rank has mapped there. Returns the
+ * first error; the graph range is gone in any case. */
+symmResult_t symm_heap_graph_range_end(symm_heap *h, uint64_t off);
 
 /* ---- heap_guard.c; the rest is in heap.h ---- */
 /* The byte that red zones, or poison, consist of. */

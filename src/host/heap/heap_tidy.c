@@ -214,20 +214,20 @@ symmResult_t symm_heap_shorten(symm_heap *h, symmResult_t status, uint64_t bytes
 /* ---- collect --------------------------------------------------------------------------------- */
 
 enum { OFFSETS = 62 };
-typedef struct { /* the next blocks of SYM, or tracts or graphs, that wait here, in order */
+typedef struct { /* the next blocks of SYM, or graph ranges or graphs, that wait here, in order */
     int32_t n, more;
     uint64_t pad, off[OFFSETS];
 } waiting;
 
 /* From `from` on. With the lock. */
-static void list_limbo(const symm_heap *h, uint64_t from, waiting *w) {
+static void list_uncollected(const symm_heap *h, uint64_t from, waiting *w) {
     symm_piece p;
     symm_block b;
     *w = (waiting){0};
     SYMM_HEAP_LOCKED(h);
-    if (!h->limbo_bytes) return;
+    if (!h->uncollected_bytes) return;
     for (; symm_place_at(h->zone[SYMM_ZONE_SYM].place, from, &p); from = p.off + p.bytes) {
-        if (!p.used || !symm_heap_find(h, p.off, &b) || b.limbo != SYMM_LIMBO) continue;
+        if (!p.used || !symm_heap_find(h, p.off, &b) || b.uncollected != SYMM_UNCOLLECTED) continue;
         if (w->n == OFFSETS) {
             w->more = 1;
             return;
@@ -236,12 +236,12 @@ static void list_limbo(const symm_heap *h, uint64_t from, waiting *w) {
     }
 }
 
-static void list_tracts(const symm_heap *h, uint64_t from, waiting *w) {
+static void list_graph_ranges(const symm_heap *h, uint64_t from, waiting *w) {
     *w = (waiting){0};
     SYMM_HEAP_LOCKED(h);
-    for (int i = 0; i < h->ntracts; i++) {
-        const symm_tract *t = &h->tracts[i];
-        if (!t->limbo || t->off < from) continue;
+    for (int i = 0; i < h->ngraph_ranges; i++) {
+        const symm_graph_range *t = &h->graph_ranges[i];
+        if (!t->uncollected || t->off < from) continue;
         if (w->n == OFFSETS) {
             w->more = 1;
             return;
@@ -271,12 +271,12 @@ static int has(const waiting *w, uint64_t off) {
 static symmResult_t give_back(symm_heap *h, uint64_t off, const void *site) {
     symm_block b;
     symm_heap_lock(h);
-    if (symm_heap_find(h, off, &b) && b.limbo == SYMM_LIMBO) {
+    if (symm_heap_find(h, off, &b) && b.uncollected == SYMM_UNCOLLECTED) {
         symm_heap_unlock(h);
         if (h->guard) (void)symm_guard_paint(h, b.off, b.room, 1);
         symm_heap_lock(h);
-        SYMM_ASSERT(h->limbo_bytes >= b.room);
-        h->limbo_bytes -= b.room;
+        SYMM_ASSERT(h->uncollected_bytes >= b.room);
+        h->uncollected_bytes -= b.room;
         symm_place_give(h->zone[b.zone].place, b.z);
         if (b.zone == SYMM_ZONE_SYM)
             symm_heap_count(h, SYMM_OP_COLLECT, b.bytes, 0, b.lane, off, site);
@@ -285,9 +285,9 @@ static symmResult_t give_back(symm_heap *h, uint64_t off, const void *site) {
     return symmSuccess;
 }
 
-static symmResult_t end_tract(symm_heap *h, uint64_t off, const void *site) {
+static symmResult_t end_graph_range(symm_heap *h, uint64_t off, const void *site) {
     (void)site;
-    return symm_heap_tract_end(h, off);
+    return symm_heap_graph_range_end(h, off);
 }
 
 /* LOCAL blocks need no order among ranks. */
@@ -297,13 +297,13 @@ static void collect_local(symm_heap *h, const void *site) {
     symm_block b;
     for (;;) {
         symm_heap_lock(h);
-        int found = h->limbo_bytes && symm_place_at(h->zone[SYMM_ZONE_LOCAL].place, z, &p);
-        int limbo = found && p.used &&
-                    symm_heap_find(h, symm_zone_flip(h, SYMM_ZONE_LOCAL, p.off, 1), &b) &&
-                    b.limbo == SYMM_LIMBO;
+        int found = h->uncollected_bytes && symm_place_at(h->zone[SYMM_ZONE_LOCAL].place, z, &p);
+        int uncollected = found && p.used &&
+                          symm_heap_find(h, symm_zone_flip(h, SYMM_ZONE_LOCAL, p.off, 1), &b) &&
+                          b.uncollected == SYMM_UNCOLLECTED;
         symm_heap_unlock(h);
         if (!found) return;
-        if (limbo) (void)give_back(h, b.off, site);
+        if (uncollected) (void)give_back(h, b.off, site);
         z = p.off + p.bytes;
     }
 }
@@ -356,18 +356,18 @@ static symmResult_t collect_idle(symm_heap *h, int k, const void *site, symmResu
 /* Memory that is collected is not in use. Work of graphs has ended, else they would hold it. Work
  * of streams on blocks that graphs left is waited for before the ranks meet. */
 static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
-    static const kind blocks = {list_limbo, NULL, give_back},
-                      tracts = {list_tracts, NULL, end_tract};
+    static const kind blocks = {list_uncollected, NULL, give_back},
+                      graph_ranges = {list_graph_ranges, NULL, end_graph_range};
     int idle;
-    const int apart = h->ntracts; /* equal on all ranks */
+    const int apart = h->ngraph_ranges; /* equal on all ranks */
     symmResult_t soft = symmSuccess;
     if (!status) status = h->guest->settle(h);
     SYMM_TRY(meet(h, status, 0, 0, collecting, &idle));
-    for (int k = 0; k < IDLE_KINDS; k++) /* first, because blocks enter limbo by it */
+    for (int k = 0; k < IDLE_KINDS; k++) /* first, because blocks enter uncollected by it */
         if (idle >> k & 1) SYMM_TRY(collect_idle(h, k, site, &soft));
     SYMM_TRY(collect_all(h, &blocks, site, &soft));
     collect_local(h, site);
-    if (apart) SYMM_TRY(collect_all(h, &tracts, site, &soft));
+    if (apart) SYMM_TRY(collect_all(h, &graph_ranges, site, &soft));
     /* Guard mode: no peer writes to what this rank is still painting. */
     if (apart || h->guard) soft = symm_comm_agree(h->comm, soft, collecting);
     symm_memcut_look();
@@ -400,7 +400,7 @@ static uint64_t next_spot(void *ctx, uint64_t z, symm_spot *s) {
     if (p.used) {
         if (!symm_heap_find(w->h, symm_zone_flip(w->h, w->zone, p.off, 1), &b)) return next;
         *s = (symm_spot){.off = b.off + b.bytes, .block = b.off, .asked = b.bytes};
-        s->bytes = b.limbo == SYMM_LIMBO_BUSY ? 0 : b.room - b.bytes;
+        s->bytes = b.uncollected == SYMM_UNCOLLECTED_BUSY ? 0 : b.room - b.bytes;
         return next;
     }
     if (p.off > z) z = p.off;

@@ -156,7 +156,7 @@ static void check_block(const symm_memplan *p, const symm_memblock *b) {
     const int aliased = p->alias && b->zone == SYMM_MEM_SYM && b->no >= 0;
     SYMM_ASSERT(b->bytes > b->red && b->serial <= p->region->placed);
     SYMM_ASSERT(b->from < symm_gplan_points(p->points));
-    if (p->tract != SYMM_NO_OFFSET)
+    if (p->graph_range != SYMM_NO_OFFSET)
         SYMM_ASSERT(b->off == (aliased ? symm_memalias_offset(p, b->at) : b->at));
     SYMM_ASSERT(!aliased || b->at - p->alias->first + b->bytes <= p->reach);
     SYMM_ASSERT(b->no < 0 || !symm_gplan_freed(p->points, b->no) == !b->freed);
@@ -183,7 +183,7 @@ void symm_memplan_check(const symm_memplan *p) {
     SYMM_ASSERT(!p->nblocks || p->region);
     SYMM_ASSERT(!p->has_sym == !p->sym_no);
     SYMM_ASSERT(p->uploaded <= p->backed && (!p->backed || p->backed <= p->alias->most));
-    SYMM_ASSERT(!p->alias || p->reach <= p->tract_bytes);
+    SYMM_ASSERT(!p->alias || p->reach <= p->graph_range_bytes);
     for (int i = 0; i < p->nfrees; i++)
         SYMM_ASSERT(p->frees[i].plan != p && p->frees[i].block < p->frees[i].plan->nblocks);
     if (p->region) SYMM_CHECK(symm_memregion_check(p->region));

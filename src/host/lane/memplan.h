@@ -106,14 +106,14 @@ typedef struct symm_memplan {
     _Atomic uint64_t direct;     /* host backend: launches, whoever made them */
     unsigned flags;
     symm_memalias *alias;
-    uint64_t tract;       /* offset of its addresses; SYMM_NO_OFFSET: none yet */
-    uint64_t tract_bytes; /* their number */
-    uint64_t reach;       /* bytes of the tract, from its start, that blocks lie in */
-    int backed;           /* pieces, from the first, that are mapped in this rank's part */
-    int uploaded;         /* pieces, from the first, of every rank, mapped on every rank */
-    uint64_t capture;     /* id */
-    cu_graph graph;       /* GPUs */
-    symm_kept *pins;      /* SYMM_MEMPLAN_HOLD: what the plan holds instead of the graph */
+    uint64_t graph_range;       /* offset of its addresses; SYMM_NO_OFFSET: none yet */
+    uint64_t graph_range_bytes; /* their number */
+    uint64_t reach;             /* bytes of the graph range, from its start, that blocks lie in */
+    int backed;                 /* pieces, from the first, that are mapped in this rank's part */
+    int uploaded;               /* pieces, from the first, of every rank, mapped on every rank */
+    uint64_t capture;           /* id */
+    cu_graph graph;             /* GPUs */
+    symm_kept *pins;            /* SYMM_MEMPLAN_HOLD: what the plan holds instead of the graph */
     symm_gplan *points;
     symm_memblock *blocks;
     int nblocks;
@@ -209,7 +209,7 @@ symmResult_t symm_memalias_open(symm_memplan *p);
 /* Gives them back: no graph can use them any more. */
 void symm_memalias_close(symm_memplan *p);
 static inline uint64_t symm_memalias_offset(const symm_memplan *p, uint64_t at) {
-    return p->tract + (at - p->alias->first);
+    return p->graph_range + (at - p->alias->first);
 }
 /* Maps this rank's memory behind a block. */
 symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b);

@@ -1,12 +1,12 @@
 /* memplan_alias.c - graphs with addresses of their own over shared memory (symmLaneAlias). Each
- * plan has a tract: a range of the heap's addresses. The same pieces of memory are mapped in the
- * tracts of all plans. The communicator's user thread.
+ * plan has a graph range: a range of the heap's addresses. The same pieces of memory are mapped in
+ * the graph ranges of all plans. The communicator's user thread.
  *
  * This rank's pieces are mapped in its own part when blocks are captured, because CUDA checks the
  * memory that a captured copy or fill points at. The peers' pieces are mapped by symmMemPlanUpload,
  * on all ranks or on none. The same byte is never in use under two addresses: each graph has a
- * barrier in front of its first SYM block, and launches of a lane run one after the other. Tracts
- * are given back by symmHeapCollect: heap_tract.c. */
+ * barrier in front of its first SYM block, and launches of a lane run one after the other. Graph
+ * ranges are given back by symmHeapCollect: heap_graph_range.c. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -62,7 +62,7 @@ static void count(symm_memregion *r, int64_t bytes) {
     symm_heap_unlock(h);
 }
 
-/* Mappings keep the memory until the plans' tracts go. */
+/* Mappings keep the memory until the plans' graph ranges go. */
 void symm_memalias_unref(symm_memalias *a) {
     if (!a) return;
     SYMM_ASSERT(a->refs > 0);
@@ -128,23 +128,23 @@ void symm_memalias_replace(symm_memlane *l, symm_memalias *next) {
 /* ---- a plan's addresses ---------------------------------------------------------------------- */
 
 symmResult_t symm_memalias_open(symm_memplan *p) {
-    if (p->tract != SYMM_NO_OFFSET) return symmSuccess;
+    if (p->graph_range != SYMM_NO_OFFSET) return symmSuccess;
     /* If addresses are scarce, a graph gets as many as without guard mode. */
-    const int top = symm_heap_tract_fits(p->set->heap, p->alias->room);
-    p->tract_bytes = top ? p->alias->room : p->alias->bytes;
-    return symm_heap_tract_take(p->set->heap, p->tract_bytes, p->lane, &p->tract);
+    const int top = symm_heap_graph_range_fits(p->set->heap, p->alias->room);
+    p->graph_range_bytes = top ? p->alias->room : p->alias->bytes;
+    return symm_heap_graph_range_take(p->set->heap, p->graph_range_bytes, p->lane, &p->graph_range);
 }
 
 void symm_memalias_close(symm_memplan *p) {
-    if (p->tract == SYMM_NO_OFFSET) return;
+    if (p->graph_range == SYMM_NO_OFFSET) return;
     if (symm_handle_open(SYMM_KIND_HEAP, p->set->handle))
-        symm_heap_tract_later(p->set->heap, p->tract);
-    p->tract = SYMM_NO_OFFSET;
+        symm_heap_graph_range_later(p->set->heap, p->graph_range);
+    p->graph_range = SYMM_NO_OFFSET;
 }
 
 static symm_part own_part(const symm_memplan *p, int i) {
     symm_part part = piece(p->alias, i);
-    part.off += p->tract;
+    part.off += p->graph_range;
     return part;
 }
 
@@ -167,7 +167,7 @@ symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b) {
     symm_cuda_scope scope;
     const symm_comm *c = p->set->comm;
     const uint64_t bytes = b->at - p->alias->first + b->bytes;
-    if (bytes > p->tract_bytes) return symm_memalias_full(p, b->bytes);
+    if (bytes > p->graph_range_bytes) return symm_memalias_full(p, b->bytes);
     symm_memalias_wake(p->alias);
     if (covered(p->alias, p->backed) < bytes) {
         SYMM_TRY(symm_gpu_push(c, &scope));
@@ -195,19 +195,19 @@ symmResult_t symm_memalias_full(const symm_memplan *p, uint64_t bytes) {
 
 typedef struct { /* what each rank says of its plan */
     int32_t code, backed, uploaded, pad;
-    uint64_t tract, digest;
+    uint64_t graph_range, digest;
 } state;
 
 static symmResult_t compare(const symm_heap *h, const state *all) {
     for (int r = 1; r < h->comm->nranks; r++) {
-        if (all[r].tract != all[0].tract || all[r].backed != all[0].backed ||
+        if (all[r].graph_range != all[0].graph_range || all[r].backed != all[0].backed ||
             all[r].uploaded != all[0].uploaded)
             return SYMM_ERR(
                 symmMismatch,
                 "symmMemPlanUpload: rank 0 has pieces %d to %d at offset %llu, rank %d %d "
                 "to %d at %llu",
-                all[0].uploaded, all[0].backed, (unsigned long long)all[0].tract, r,
-                all[r].uploaded, all[r].backed, (unsigned long long)all[r].tract);
+                all[0].uploaded, all[0].backed, (unsigned long long)all[0].graph_range, r,
+                all[r].uploaded, all[r].backed, (unsigned long long)all[r].graph_range);
         SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, uploading));
     }
     return symmSuccess;
@@ -218,7 +218,7 @@ static symmResult_t share(symm_memplan *p, symmResult_t status, symm_growth *g) 
     symm_comm *c = p->set->comm;
     state all[SYMM_MAX_RANKS];
     int counts[SYMM_MAX_RANKS];
-    const state mine = {(int32_t)status, p->backed, p->uploaded, 0, p->tract, h->digest};
+    const state mine = {(int32_t)status, p->backed, p->uploaded, 0, p->graph_range, h->digest};
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, uploading));
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code) return symm_comm_agree(c, status, uploading);

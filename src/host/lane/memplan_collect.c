@@ -96,8 +96,8 @@ static symmResult_t alias_let(symm_heap *h, uint64_t no, const void *site) {
     (void)site;
     if (!a || a->first != no) return symmSuccess;
     for (symm_memplan *p = a->region->set->plans; p; p = p->next) {
-        if (p->alias != a || p->tract == SYMM_NO_OFFSET) continue;
-        symmResult_t r = symm_region_clear(&h->region, p->tract, p->tract_bytes);
+        if (p->alias != a || p->graph_range == SYMM_NO_OFFSET) continue;
+        symmResult_t r = symm_region_clear(&h->region, p->graph_range, p->graph_range_bytes);
         if (r && !first) first = r;
         p->backed = p->uploaded = 0;
     }

@@ -32,7 +32,7 @@ symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out) {
     }
     p->set = s;
     p->start = -1;
-    p->tract = SYMM_NO_OFFSET;
+    p->graph_range = SYMM_NO_OFFSET;
     p->next = s->plans;
     s->plans = p;
     s->refs++;

@@ -344,8 +344,8 @@ static void fill_proto(symm_comm *c) {
     if (!c->cuda) {
         c->calls.proto.host.spin = (uint32_t)(spin < 1 ? 1 : spin);
         c->calls.proto.host.multicast = cast;
-        /* Read by kernels of communicators that have a range, behind this. */
-        if (cast) __atomic_store_n(&symm_cast_find, symm_vmm_host_multicast, __ATOMIC_RELAXED);
+        if (cast) /* before the first kernel of this communicator */
+            __atomic_store_n(&symm_cast_reach, symm_vmm_host_multicast_is, __ATOMIC_RELAXED);
     } else {
         c->calls.proto.gpu.host_base = c->control.host_base;
         c->calls.proto.gpu.host_stride = SYMM_PAGE_STRIDE;

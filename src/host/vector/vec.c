@@ -38,7 +38,7 @@ static void vec_check(symm_heap *h) {
     symm_place_measure(h->zone[SYMM_ZONE_SYM].place, &s);
     SYMM_ASSERT(s.blocks == (size != 0));
     SYMM_ASSERT(s.used == symm_round_up(size, SYMM_PLACE_UNIT));
-    SYMM_ASSERT(s.holes <= 1 && !h->ntracts && !h->limbo_bytes);
+    SYMM_ASSERT(s.holes <= 1 && !h->ngraph_ranges && !h->uncollected_bytes);
     SYMM_ASSERT(!h->zone[SYMM_ZONE_LOCAL].bytes);
     symm_heap_unlock(h);
 }

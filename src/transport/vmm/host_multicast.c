@@ -144,3 +144,38 @@ int symm_vmm_host_multicast(const void *va, uint64_t bytes, void **each, int *me
     pthread_mutex_unlock(&symm_host_table.lock);
     return cu ? symm_host_refuse(cu, 0) : cu;
 }
+
+/* Whether a member has bound at [off, off + bytes) what lies at `at`. Under the table's lock. */
+static int is_bound(const symm_mc_object *o, uint64_t off, uint64_t bytes, uint64_t at) {
+    const struct mapping *map = (const struct mapping *)symm_vmm_mapping_of(&symm_host_table, at);
+    if (!map || map->memory->object || bytes > map->at.span.hi - at) return 0;
+    for (int m = 0; m < symm_mc_object_members(o); m++) {
+        symm_mc_bound b;
+        if (symm_mc_object_find(o, m, off, bytes, &b) && b.id[0] == map->memory->id[0] &&
+            b.id[1] == map->memory->id[1] && b.from + (off - b.off) == at - map->at.span.lo)
+            return 1;
+    }
+    return 0;
+}
+static int all_bound(const symm_mc_object *o, uint64_t off, uint64_t bytes, uint64_t base,
+                     uint64_t stride, int n, int *which) {
+    for (*which = 0; *which < n; ++*which)
+        if (!is_bound(o, off, bytes, base + (uint64_t)*which * stride))
+            return SYMM_CU_NOT_SUPPORTED;
+    return SYMM_CU_SUCCESS;
+}
+
+int symm_vmm_host_multicast_is(const void *va, uint64_t bytes, uint64_t base, uint64_t stride,
+                               int n, int *which) {
+    const uint64_t at = (uintptr_t)va;
+    int cu = SYMM_CU_INVALID_VALUE;
+    *which = 0;
+    if (at >= SYMM_VMM_SPACE || !bytes) return bad_value();
+    pthread_mutex_lock(&symm_host_table.lock);
+    const struct mapping *map = (const struct mapping *)symm_vmm_mapping_of(&symm_host_table, at);
+    const symm_mc_object *o = map ? map->memory->object : NULL;
+    if (o && bytes <= map->at.span.hi - at && symm_mc_object_members(o) == n)
+        cu = all_bound(o, at - map->at.span.lo, bytes, base, stride, n, which);
+    pthread_mutex_unlock(&symm_host_table.lock);
+    return cu ? symm_host_refuse(cu, 0) : cu;
+}

@@ -1,6 +1,11 @@
 /* mc_object.c - the file of a multicast object (mc_object.h). Any thread; o->lock guards this
- * process's own part. An entry is written before its `used` is stored with release, which pairs
- * with the acquire of symm_mc_object_find. */
+ * process's own part.
+ *
+ * An entry has a number that goes up by one when it is bound and when it is unbound. Its words are
+ * written before the number becomes odd (release), which pairs with the acquire of `taken`. They
+ * are written anew behind the number that says free (each with release), which pairs with the
+ * acquire of each word in `taken`: whoever copied words of two lives finds another number, and
+ * looks again. */
 #define _GNU_SOURCE 1 /* memfd_create, seals */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +26,11 @@
 
 enum { ENTRIES = 4096 }; /* of a member; pages that nobody writes cost nothing */
 
+enum { WORDS = sizeof(symm_mc_bound) / sizeof(uint64_t) };
+
 typedef struct {
-    _Atomic uint32_t used;
-    symm_mc_bound is;
+    _Atomic uint64_t number; /* odd: bound */
+    _Atomic uint64_t is[WORDS];
 } entry;
 
 typedef struct {
@@ -149,8 +156,25 @@ int symm_mc_object_join(symm_mc_object *o) {
 
 /* ---- what is bound --------------------------------------------------------------------------- */
 
-static int in_use(const entry *e) {
-    return atomic_load_explicit(&e->used, memory_order_acquire) != 0;
+/* 1: *out is what the entry has bound. */
+static int taken(const entry *e, symm_mc_bound *out) {
+    uint64_t words[WORDS], number;
+    do {
+        number = atomic_load_explicit(&e->number, memory_order_acquire);
+        if (!(number & 1)) return 0;
+        for (int i = 0; i < WORDS; i++)
+            words[i] = atomic_load_explicit(&e->is[i], memory_order_acquire);
+    } while (atomic_load_explicit(&e->number, memory_order_relaxed) != number);
+    memcpy(out, words, sizeof words);
+    return 1;
+}
+/* Under the lock. */
+static void take(entry *e, const symm_mc_bound *b) {
+    uint64_t words[WORDS];
+    memcpy(words, b, sizeof words);
+    for (int i = 0; i < WORDS; i++) /* behind the number that says free */
+        atomic_store_explicit(&e->is[i], words[i], memory_order_release);
+    atomic_fetch_add_explicit(&e->number, 1, memory_order_release);
 }
 
 /* Under the lock: a free entry, where [off, off + bytes) is over nothing. */
@@ -158,10 +182,10 @@ static int find_room(const symm_mc_object *o, uint64_t off, uint64_t bytes, int 
     const entry *mine = entries(o, o->member);
     *room = -1;
     for (int i = 0; i < ENTRIES; i++) {
-        const entry *e = &mine[i];
-        if (!in_use(e)) {
+        symm_mc_bound is;
+        if (!taken(&mine[i], &is)) {
             if (*room < 0) *room = i;
-        } else if (e->is.off < off + bytes && off < e->is.off + e->is.bytes) {
+        } else if (is.off < off + bytes && off < is.off + is.bytes) {
             return EINVAL;
         }
     }
@@ -174,11 +198,7 @@ int symm_mc_object_bind(symm_mc_object *o, const symm_mc_bound *b) {
     if (!symm_mc_object_full(o)) return EAGAIN;
     pthread_mutex_lock(&o->lock);
     err = o->member < 0 ? EINVAL : find_room(o, b->off, b->bytes, &room);
-    if (!err) {
-        entry *e = &o->at->bound[(size_t)o->member * ENTRIES + (size_t)room];
-        e->is = *b;
-        atomic_store_explicit(&e->used, 1, memory_order_release);
-    }
+    if (!err) take(&o->at->bound[(size_t)o->member * ENTRIES + (size_t)room], b);
     pthread_mutex_unlock(&o->lock);
     return err;
 }
@@ -188,8 +208,9 @@ int symm_mc_object_unbind(symm_mc_object *o, uint64_t off, uint64_t bytes) {
     pthread_mutex_lock(&o->lock);
     for (int i = 0; i < ENTRIES && o->member >= 0; i++) {
         entry *e = &o->at->bound[(size_t)o->member * ENTRIES + (size_t)i];
-        if (!in_use(e) || e->is.off != off || e->is.bytes != bytes) continue;
-        atomic_store_explicit(&e->used, 0, memory_order_release);
+        symm_mc_bound is;
+        if (!taken(e, &is) || is.off != off || is.bytes != bytes) continue;
+        atomic_fetch_add_explicit(&e->number, 1, memory_order_release);
         err = 0;
     }
     pthread_mutex_unlock(&o->lock);
@@ -200,8 +221,7 @@ int symm_mc_object_find(const symm_mc_object *o, int member, uint64_t off, uint6
                         symm_mc_bound *out) {
     const entry *list = entries(o, member);
     for (int i = 0; i < ENTRIES; i++) {
-        if (!in_use(&list[i])) continue;
-        *out = list[i].is;
+        if (!taken(&list[i], out)) continue;
         if (out->off <= off && bytes <= out->bytes && off - out->off <= out->bytes - bytes)
             return 1;
     }

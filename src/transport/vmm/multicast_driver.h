@@ -50,5 +50,10 @@ struct symm_vmm_multicast {
  * if a member has not bound all of it in one piece, or its memory is not mapped here. *members: how
  * many there are; each has room for that many. */
 int symm_vmm_host_multicast(const void *va, uint64_t bytes, void **each, int *members);
+/* Whether the memory that lies at base + r*stride here is what one of the n members has bound
+ * behind [va, va + bytes), for r = 0..n-1. 0; or a code, and *which is the first r of which it is
+ * not. */
+int symm_vmm_host_multicast_is(const void *va, uint64_t bytes, uint64_t base, uint64_t stride,
+                               int n, int *which);
 
 #endif
