@@ -124,8 +124,9 @@ part_table() { # collective ranks
 # Options of nccl-tests, a set a line: the buffers as they are, registered, in symmetric windows;
 # all types and reductions; graphs; aggregated calls; odd addresses; blocking; parallel creation;
 # what it measured as JSON; communicators of every second rank. Behind a bar variables: all calls,
-# and those that symm does not serve, go to a real NCCL.
-nccl_options() {
+# and those that symm does not serve, go to a real NCCL. With a GPU for each rank also all ranks in
+# one process, which is what -g (of one thread) and -t (a thread each) ask for.
+nccl_options() { # ranks
     cat <<OPTIONS
 -R 0 -e 16M
 -R 1 -e 16M
@@ -144,6 +145,11 @@ nccl_options() {
 -R 2 -e 1M|SYMM_NCCL=forward
 -R 2 -e 1M|SYMM_NCCL_FORWARD=op
 OPTIONS
+    [ "$1" -gt "$devices" ] || for how in -g -t; do
+        echo "$how $1 -R 2 -e 16M"
+        echo "$how $1 -R 0 -G 2 -e 1M"
+        echo "$how $1 -d all -o all -e 64K"
+    done
 }
 # A run passes if all ranks were in it and no word was wrong.
 part_nccl() { # program ranks
@@ -151,12 +157,14 @@ part_nccl() { # program ranks
     [ "$2" -le "$devices" ] || export NCCL_TESTS_DEVICE=0
     mkdir -p "$dir/nccl-tests"
     # NCCL refuses ranks that share a GPU.
-    nccl_options | if [ "$2" -le "$devices" ]; then cat; else grep -v '|SYMM_NCCL'; fi \
+    nccl_options "$2" | if [ "$2" -le "$devices" ]; then cat; else grep -v '|SYMM_NCCL'; fi \
         >"$dir/options"
     while IFS='|' read -r options variables; do
+        processes=$2
+        case $options in -[gt]*) processes=1 ;; esac
         # shellcheck disable=SC2086 # words
-        if launch "$2" env $variables "$BIN/symm-run" "$NCCL_TESTS/$1" -b 8 -f 32 -n 3 -w 1 \
-            $options >"$dir/nccl.txt" 2>&1 </dev/null &&
+        if launch "$processes" env $variables "$BIN/symm-run" "$NCCL_TESTS/$1" \
+            -b 8 -f 32 -n 3 -w 1 $options >"$dir/nccl.txt" 2>&1 </dev/null &&
             grep -q "^# *Rank *$(($2 - 1)) " "$dir/nccl.txt" &&
             grep -q 'Out of bounds values : 0 OK' "$dir/nccl.txt"; then
             passed=$((passed + 1))

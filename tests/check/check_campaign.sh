@@ -106,9 +106,42 @@ cp "$dir/runs" "$dir/before"
 GPU_RUNS=$dir/runs scripts/gpu_report.sh "$CAMPAIGN_OUT" >/dev/null 2>&1
 t_empty "taken twice, it is the same" "$(diff "$dir/before" "$dir/runs" 2>&1)"
 
-# ---- PyTorch under the drop-in ----
-mkdir -p "$dir/fake-bin"
+# ---- nccl-tests and PyTorch under the drop-in ----
+mkdir -p "$dir/fake-bin" "$dir/nccl-tests"
 printf '#!/bin/sh\nexec "$@"\n' >"$dir/fake-bin/symm-run"
+# Its ranks: as many as processes, or as -g and -t say. It runs once.
+cat >"$dir/fake-bin/mpirun" <<'STUB'
+#!/bin/sh
+while [ "$1" != -np ]; do shift; done
+export STUB_RANKS=$2
+shift 2
+exec "$@"
+STUB
+cat >"$dir/nccl-tests/all_reduce_perf" <<'STUB'
+#!/bin/sh
+ranks=$STUB_RANKS
+case " $* " in
+*" -g "* | *" -t "*) ranks=$(echo " $* " | sed 's/.* -[gt] \([0-9]*\) .*/\1/') ;;
+esac
+[ "$STUB_RANKS:$ranks" != 2:2 ] || echo processes >>"$STUB_SEEN"
+[ "$STUB_RANKS:$ranks" != 1:2 ] || echo one >>"$STUB_SEEN"
+r=0
+while [ $r -lt "$ranks" ]; do echo "#  Rank  $r Group  0" && r=$((r + 1)); done
+case " $* " in *"$STUB_WRONG"*) bad='3 FAILED' ;; *) bad='0 OK' ;; esac
+echo "# Out of bounds values : $bad"
+STUB
+chmod +x "$dir"/fake-bin/* "$dir/nccl-tests/all_reduce_perf"
+nccl() { # an option whose runs are wrong, ranks
+    PERF='' BIN=$dir/fake-bin PATH=$dir/fake-bin:$PATH MPIRUN=mpirun NCCL_TESTS=$dir/nccl-tests \
+        STUB_SEEN=$dir/seen STUB_WRONG=$1 scripts/campaign.sh part "nccl-all_reduce_perf-$2" \
+        2>/dev/null | tail -n 1
+}
+t_equal "nccl-tests with a GPU for each rank, in processes and in one" \
+    '22 passed, 0 failed, 0 skipped 16 processes 6 one' \
+    "$(nccl none 2) $(grep -c processes "$dir/seen") processes $(grep -c one "$dir/seen") one"
+t_equal "ranks that share GPUs, in processes alone" '13 passed, 0 failed, 0 skipped' \
+    "$(nccl none 4)"
+t_equal "a wrong word fails" '19 passed, 3 failed, 0 skipped' "$(nccl '-d all -o all' 2)"
 # shellcheck disable=SC2016 # $5 and $6 are the backend and the case
 printf '#!/bin/sh\necho "$6: $(cat "%s/said.$5")"\n' "$dir" >"$dir/fake-bin/torchrun"
 chmod +x "$dir"/fake-bin/*

@@ -9,6 +9,7 @@ writes on from four beginnings; rank 0 prints the words, which one rank alone mu
 share a GPU. Under symm-run the drop-in, else NCCL. One thread a process; scripts/campaign.sh runs
 it.
 """
+import importlib.util
 import os
 import sys
 import tempfile
@@ -19,9 +20,11 @@ import torch.distributed as dist
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 # vLLM takes the GPU of this number.
 os.environ["LOCAL_RANK"] = str(RANK % torch.cuda.device_count())
-# Ways that are not NCCL's, one of them over NVLink's multicast.
+# A way that is not NCCL's, over NVLink's multicast.
 os.environ["VLLM_ALLREDUCE_USE_SYMM_MEM"] = "0"
 os.environ["VLLM_USE_NCCL_SYMM_MEM"] = "1"
+if not importlib.util.find_spec("flashinfer"):
+    os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8)
 COUNTS = (1, 1000, 4096, 1 << 20)
 
