@@ -10,6 +10,7 @@
 #include "device/common/colls.h"
 #include "device/common/kernels.h"
 #include "host/comm/comm.h"
+#include "coll_expect.h"
 #include "multicast_kit.h"
 #include "symm_host.h"
 
@@ -68,15 +69,7 @@ static int takes_each(symmColl_t coll) {
 
 static symmResult_t give(const call *x, symmComm_t comm, const int *send, int *recv,
                          symmStream_t s) {
-    switch (x->coll) {
-    case symmCollAllReduce: return symmAllReduce(send, recv, x->count, symmInt32, x->op, comm, s);
-    case symmCollReduceScatter:
-        return symmReduceScatter(send, recv, x->count, symmInt32, x->op, comm, s);
-    case symmCollReduce:
-        return symmReduce(send, recv, x->count, symmInt32, x->op, x->root, comm, s);
-    case symmCollAllGather: return symmAllGather(send, recv, x->count, symmInt32, comm, s);
-    default: return symmBroadcast(send, recv, x->count, symmInt32, x->root, comm, s);
-    }
+    return symm_test_call(x->coll, send, recv, x->count, symmInt32, x->op, x->root, comm, s);
 }
 /* Buffers may lie anywhere. */
 static void put(int *p, size_t i, int v) {

@@ -2,7 +2,7 @@
  * thread, no state but the dispatch table, which is filled once by symm_reduce_init (idempotent,
  * any thread).
  *
- * common/reduce.inl holds the arithmetic once; reduce_host.c is compiled once per instruction set
+ * reduce_span.inl holds the arithmetic once; reduce_host.c is compiled once per instruction set
  * (SYMM_ISA = base, avx2, avx512) and the best one that the CPU has is picked at run time. All
  * three give the same bits: those of docs/numerics.md. */
 #ifndef SYMM_REDUCE_H_

@@ -228,7 +228,7 @@ void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const sym
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         if (symm_kernels[k].coll != call->coll || k == (int)plan->kernel || k == forced) continue;
         if (env->nranks > 1 && symm_kernels[k].min_ranks == 1) continue;
-        if (!env->gpu && symm_kernels[k].multicast) continue; /* SYMM_ALGO alone */
+        if (!env->gpu && symm_kernels[k].multicast) continue; /* only by SYMM_ALGO */
         if (!(symm_kernels[k].flags & (env->gpu ? SYMM_K_GPU : SYMM_K_HOST))) continue;
         if (!symm_plan_can(env, call, (symm_kernel_id)k, &why))
             append(text, cap, &at, "; not %s: %s", symm_kernels[k].name, why);

@@ -1,7 +1,7 @@
 /* heap_int.h - the record of a heap, for the files of heaps and for those vectors and lanes that
  * need more than heap.h. A file calls only files that come before it in this list:
  *   heap.c          references, lists of heaps, finding a heap
- *   heap_graph_range.c    addresses that belong to no zone
+ *   heap_graph_range.c  addresses that belong to no zone
  *   heap_guard.c    guard mode
  *   heap_block.c    blocks: take, give back
  *   heap_stripes.c  compares calls on the stripes of symmetric arenas
