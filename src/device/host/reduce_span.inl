@@ -38,9 +38,9 @@
 #endif
 
 /* What a reduction computes. SYMM_ADD and SYMM_MUL are each rounded to the accumulator, never
- * fused. SYMM_MAX and SYMM_MIN are as symm.h says: acc is the lower rank's; NaN propagates, of equal
- * zeros acc's stays. SYMM_DIVIDE(sum, n, shift) is sum / n for n ranks, of integers what their type
- * holds of the sum; shift is log2(n) where that is whole, else -1.
+ * fused. SYMM_MAX and SYMM_MIN are as symm.h says: acc is the lower rank's; NaN propagates, of
+ * equal zeros acc's stays. SYMM_DIVIDE(sum, n, shift) is sum / n for n ranks, of integers what
+ * their type holds of the sum; shift is log2(n) where that is whole, else -1.
  *
  * Floats narrower than 32 bits accumulate in float, integers in an unsigned type of their width,
  * the average of narrow integers in a float type in which the sum is exact.
