@@ -16,12 +16,14 @@
 #                      collective and what is made of sends; with two GPUs or more
 #   nccl-PROGRAM-RANKS a program of nccl-tests under symm-run, with each of its options that
 #                      changes what NCCL is asked for; where NCCL_TESTS names its directory
-#   decode-RANKS       tests/gpu/torch_decode.py, over NCCL with and without its graph mixing, and
+#   decode-RANKS       tests/torch/torch_decode.py, over NCCL with and without its graph mixing, and
 #                      under symm-run; where torchrun is, a GPU for each rank
-#   torch-CASE-RANKS   a case of tests/gpu/torch_train.py under symm-run, compared with gloo; where
-#                      torchrun is
-#   vllm-CASE-RANKS    a case of tests/gpu/vllm_ranks.py under symm-run: a model writes what one
-#                      rank writes alone; where torchrun and vLLM are
+#   torch-CASE-RANKS   a case of tests/torch/torch_train.py under symm-run, compared with gloo;
+#                      where torchrun is
+#   own-RANKS          PyTorch's own tests over NCCL and under symm-run: which fail; where torchrun
+#                      and Python's expecttest are, a GPU for each rank
+#   vllm-CASE-RANKS    a case of tests/torch/vllm_ranks.py under symm-run, or vLLM's server: a model
+#                      writes what one rank writes alone; where torchrun and vLLM are
 #
 # CAMPAIGN_OUT (build/campaign) gets per part a log and, once the part has ended by itself, a record
 # PART.json; `make gpu-report` reads these. A part that the time cuts off leaves none.
@@ -80,17 +82,24 @@ torch_parts() {
     for ranks in 2 4 8; do
         [ "$ranks" -gt "$devices" ] || echo "decode-$ranks"
     done
+    for ranks in 2 4 8; do
+        [ "$ranks" -gt "$devices" ] || ! has_module expecttest || echo "own-$ranks"
+    done
     for ranks in $(rank_counts); do
-        for case in $(sed -n 's/^def case_\([a-z]*\)(.*/\1/p' tests/gpu/torch_train.py); do
+        for case in $(sed -n 's/^def case_\([a-z]*\)(.*/\1/p' tests/torch/torch_train.py); do
             echo "torch-$case-$ranks"
         done
     done
 }
+has_module() { # Python's
+    python3 -c "from importlib.util import find_spec as f; exit(not f('$1'))" 2>/dev/null
+}
+# The server's workers have a GPU each.
 vllm_parts() {
-    python3 -c 'from importlib.util import find_spec as f; exit(not f("vllm"))' 2>/dev/null ||
-        return 0
+    has_module vllm || return 0
     for ranks in $(rank_counts); do
         for case in comm model graph; do echo "vllm-$case-$ranks"; done
+        [ "$ranks" -gt "$devices" ] || echo "vllm-server-$ranks"
     done
 }
 # In the order of the words, each part once.
@@ -179,7 +188,7 @@ part_nccl() { # program ranks
 }
 trained() { # ranks backend case [wrapper]: the case's line
     timeout 120 ${4:+"$4"} torchrun --standalone --nproc-per-node "$1" \
-        tests/gpu/torch_train.py "$2" "$3" 2>"$dir/torch.txt" | grep "^$3: "
+        tests/torch/torch_train.py "$2" "$3" 2>"$dir/torch.txt" | grep "^$3: "
     cat "$dir/torch.txt" >&2
 }
 # Two rounds, each program in turn.
@@ -191,7 +200,7 @@ part_decode() { # ranks
         [ "${run%.*}" != nomixing ] || mixing=0
         [ "${run%.*}" != symm ] || under=$BIN/symm-run
         if line=$(NCCL_GRAPH_MIXING_SUPPORT=$mixing timeout 90 "$under" torchrun --standalone \
-            --nproc-per-node "$1" tests/gpu/torch_decode.py "${run#*.}" 2>"$dir/torch.txt" |
+            --nproc-per-node "$1" tests/torch/torch_decode.py "${run#*.}" 2>"$dir/torch.txt" |
             grep '^decode'); then
             passed=$((passed + 1))
             echo "${run%.*} $line"
@@ -217,9 +226,47 @@ part_torch() { # case ranks
             printf "%d passed, %d failed, 0 skipped\n", !bad, (bad > 0)
         }'
 }
+# Under symm-run the tests that NCCL did not skip; those that fail there alone run once more, one at
+# a time. Passed are those that pass in both; skipped those that NCCL skips or fails, too.
+own() { # ranks jobs out [wrapper]
+    ${4:+"$4"} python3 tests/torch/torch_own.py --ranks "$1" --jobs "$2" --log "$3.log" \
+        $(if [ -s "$dir/own.names" ]; then echo "--only $dir/own.names"; fi) >"$3"
+}
+part_own() { # ranks
+    jobs=$(($(nproc) / 3 + 2)) # more than one
+    : >"$dir/own.names"
+    own "$1" $jobs "$dir/own.nccl"
+    awk '$2 != "skipped" { print $1 }' "$dir/own.nccl" >"$dir/own.names"
+    own "$1" $jobs "$dir/own.symm" "$BIN/symm-run"
+    awk 'NR == FNR { nccl[$1] = $2; next } $2 == "FAILED" && nccl[$1] != "FAILED" { print $1 }' \
+        "$dir/own.nccl" "$dir/own.symm" >"$dir/own.names"
+    : >"$dir/own.again"
+    [ ! -s "$dir/own.names" ] || own "$1" 1 "$dir/own.again" "$BIN/symm-run"
+    cat "$dir"/own.*.log
+    awk '
+        NF < 2 { next }
+        FILENAME ~ /nccl$/ { nccl[$1] = $2; next }
+        { symm[$1] = $2 } # the later one stands
+        END {
+            for (name in nccl) {
+                all++
+                if (nccl[name] == "FAILED" || nccl[name] == "ok" && symm[name] != "ok")
+                    print name ": NCCL " nccl[name] ", symm " symm[name]
+                passed += nccl[name] == "ok" && symm[name] == "ok"
+                failed += nccl[name] == "ok" && symm[name] != "ok"
+            }
+            failed += all == 0
+            printf "%d passed, %d failed, %d skipped\n", passed, failed,
+                all ? all - passed - failed : 0
+        }' "$dir/own.nccl" "$dir/own.symm" "$dir/own.again"
+}
 served() { # ranks case [wrapper]: what rank 0 said
-    timeout 200 ${3:+"$3"} torchrun --standalone --nproc-per-node "$1" \
-        tests/gpu/vllm_ranks.py "$2" >"$dir/vllm.txt" 2>&1
+    if [ "$2" = server ]; then
+        timeout 300 ${3:+"$3"} python3 tests/torch/vllm_server.py "$1"
+    else
+        timeout 200 ${3:+"$3"} torchrun --standalone --nproc-per-node "$1" \
+            tests/torch/vllm_ranks.py "$2"
+    fi >"$dir/vllm.txt" 2>&1
     sed -n "s/^$2: //p" "$dir/vllm.txt"
     cat "$dir/vllm.txt" >&2
 }
@@ -243,6 +290,7 @@ run_part() { # part
     nccl-*) part_nccl "${rest%-*}" "${rest##*-}" ;;
     decode-*) part_decode "$rest" ;;
     torch-*) part_torch "${rest%-*}" "${rest##*-}" ;;
+    own-*) part_own "$rest" ;;
     vllm-*) part_vllm "${rest%-*}" "${rest##*-}" ;;
     esac
 }

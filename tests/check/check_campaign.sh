@@ -177,6 +177,52 @@ t_equal "a model that writes what one rank writes passes" '1 passed, 0 failed, 0
 t_equal "one that writes other words fails" '0 passed, 1 failed, 0 skipped' \
     "$(served model '7 9 7' '7 9 8')"
 t_equal "one that writes nothing fails" '0 passed, 1 failed, 0 skipped' "$(served model '' '')"
+# The server is no program of torchrun's.
+# shellcheck disable=SC2016 # $1 and $2 are the script and the ranks
+printf '#!/bin/sh\n[ "$1" = tests/torch/vllm_server.py ] && echo "server: $(cat "%s/said.$2")"\n' \
+    "$dir" >"$dir/fake-bin/python3"
+chmod +x "$dir/fake-bin/python3"
+t_equal "a server that writes what one rank writes passes" '1 passed, 0 failed, 0 skipped' \
+    "$(printf '#!/bin/sh\necho "model: 7 9 7"\n' >"$dir/fake-bin/torchrun" &&
+        served server - '7 9 7')"
+t_equal "one that writes other words fails" '0 passed, 1 failed, 0 skipped' \
+    "$(served server - '7 9 8')"
+
+# ---- PyTorch's own tests ----
+printf '#!/bin/sh\nSTUB_UNDER=symm exec "$@"\n' >"$dir/fake-bin/symm-run"
+# The words are those of $dir/own.nccl, own.symm and, of one job, own.again.
+cat >"$dir/fake-bin/python3" <<'STUB'
+#!/bin/sh
+case " $* " in
+*' --jobs 1 '*) cat "$STUB_WORDS.again" ;;
+*) cat "$STUB_WORDS.${STUB_UNDER:-nccl}" ;;
+esac
+STUB
+own() { # words over NCCL, under symm-run, of those that run again
+    printf '%s\n' "$1" >"$dir/own.nccl"
+    printf '%s\n' "$2" >"$dir/own.symm"
+    printf '%s\n' "$3" >"$dir/own.again"
+    PERF='' BIN=$dir/fake-bin PATH=$dir/fake-bin:$PATH STUB_WORDS=$dir/own \
+        scripts/campaign.sh part own-2 2>/dev/null | tail -n 1
+}
+two='a ok
+b ok'
+t_equal "tests that pass over NCCL and under symm-run" '2 passed, 0 failed, 0 skipped' \
+    "$(own "$two" "$two" '')"
+t_equal "one that fails over NCCL, too, is nobody's failure" '1 passed, 0 failed, 1 skipped' \
+    "$(own 'a ok
+b FAILED' 'a ok
+b FAILED' '')"
+t_equal "one that fails under symm-run alone, twice" '1 passed, 1 failed, 0 skipped' \
+    "$(own "$two" 'a ok
+b FAILED' 'b FAILED')"
+t_equal "once" '2 passed, 0 failed, 0 skipped' "$(own "$two" 'a ok
+b FAILED' 'b ok')"
+t_equal "one that was skipped under symm-run alone" '1 passed, 1 failed, 0 skipped' \
+    "$(own "$two" 'a ok
+b skipped' '')"
+t_equal "no word at all" '0 passed, 2 failed, 0 skipped' "$(own "$two" '' '')"
+t_equal "no test at all" '0 passed, 1 failed, 0 skipped' "$(own '' '' '')"
 
 # ---- the documents ----
 cp -r docs "$dir/tree/"

@@ -9,22 +9,18 @@ writes on from four beginnings; rank 0 prints the words, which one rank alone mu
 share a GPU. Under symm-run the drop-in, else NCCL. One thread a process; scripts/campaign.sh runs
 it.
 """
-import importlib.util
 import os
 import sys
 import tempfile
 
 import torch
 import torch.distributed as dist
+import vllm_model
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 # vLLM takes the GPU of this number.
 os.environ["LOCAL_RANK"] = str(RANK % torch.cuda.device_count())
-# A way that is not NCCL's, over NVLink's multicast.
-os.environ["VLLM_ALLREDUCE_USE_SYMM_MEM"] = "0"
-os.environ["VLLM_USE_NCCL_SYMM_MEM"] = "1"
-if not importlib.util.find_spec("flashinfer"):
-    os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
+vllm_model.set_variables()
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8)
 COUNTS = (1, 1000, 4096, 1 << 20)
 
@@ -121,32 +117,19 @@ def case_comm():
     return "ok"
 
 
-def llama(path):
-    """The same weights on every rank, large enough to prefer some words clearly."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-    torch.manual_seed(7)
-    config = LlamaConfig(vocab_size=1024, hidden_size=512, intermediate_size=1024,
-                         num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4,
-                         max_position_embeddings=512, initializer_range=0.2,
-                         torch_dtype="float32")
-    LlamaForCausalLM(config).save_pretrained(path)
-
-
 def words_of_model(graphs):
     from vllm import LLM, SamplingParams
-    options = {"enforce_eager": True} if not graphs else {
-        "compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY",
-                               "cudagraph_capture_sizes": [1, 2, 4]}}
+    options = {"compilation_config": vllm_model.GRAPHS} if graphs else {"enforce_eager": True}
     with tempfile.TemporaryDirectory() as path:
-        llama(path)
+        vllm_model.save_model(path)
         llm = LLM(model=path, skip_tokenizer_init=True, dtype="float32", max_model_len=256,
                   tensor_parallel_size=RANKS, distributed_executor_backend="external_launcher",
                   disable_custom_all_reduce=True, attention_config={"backend": "TRITON_ATTN"},
                   kv_cache_memory_bytes=256 << 20, gpu_memory_utilization=0.2, seed=1, **options)
-        begins = [{"prompt_token_ids": [(r * 97 + i * 31) % 1000 for i in range(5 + 20 * r)]}
-                  for r in range(4)]
-        made = llm.generate(begins, SamplingParams(temperature=0, max_tokens=24, detokenize=False,
-                                                   ignore_eos=True), use_tqdm=False)
+        begins = [{"prompt_token_ids": begin} for begin in vllm_model.BEGINS]
+        made = llm.generate(begins, SamplingParams(temperature=0, max_tokens=vllm_model.WORDS,
+                                                   detokenize=False, ignore_eos=True),
+                            use_tqdm=False)
     return " ".join(str(word) for one in made for word in one.outputs[0].token_ids)
 
 
