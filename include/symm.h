@@ -181,7 +181,7 @@ typedef struct {
     int32_t pdl;
     size_t scratch; /* bytes of each rank, 1M..4G; 0 (default): SYMM_SCRATCH */
 } symmConfig_t;
-/* When the death of a peer's process is an error here; symmRemoteError names it.
+/* When the death of a peer's process (symmRemoteError) or its symmCommAbort is an error here.
  *  - AT_ONCE (default): also while nobody uses the communicator. symmCommGetAsyncError tells.
  *  - WHEN_USED: of the calls that are under way or come later, except those that work on a revoked
  *    communicator. symmCommFailedRanks tells before that. */
@@ -310,9 +310,9 @@ SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
 
 /* Ends the communicator on every rank, then frees it here. Once this has returned:
  *  - A call that begins later, on any rank, ends with symmAborted: collectives, registration,
- *    growth, split, symmExplain, symmCommFinalize; on host streams also tasks and replays that
- *    begin to run. Calls that need no peer (questions, symmWindowDeregister, symmCommDestroy) and
- *    symmCommShrink still work on the other ranks.
+ *    growth, split, symmExplain, symmCommFinalize (not with SYMM_DEATH_WHEN_USED); on host streams
+ *    also tasks and replays that begin to run. Calls that need no peer (questions, Destroy,
+ *    symmWindowDeregister) and symmCommShrink still work on the other ranks.
  *  - A call that had begun ends with symmAborted when it next waits for a peer. If it has all that
  *    it waits for it may succeed, so ranks may differ in whether the last call before the abort
  *    succeeded.

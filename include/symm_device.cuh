@@ -113,7 +113,9 @@ SYMM_DEV_SLOW void leave(const symmDevComm_t &dc, uint32_t code, int rank, uint3
         /* pairs with the acquire in symm_comm_adopt_abort: what it was doing is there */
         symm_ptx::give8(host_word(dc, dc.rank, dc.abortAt), word);
     }
-    for (int q = 1; q < dc.nranks; q++) {
+    /* Of this rank's own abort its host has told the peers, each as its config says. */
+    const int told = code == symmAborted && rank == dc.rank;
+    for (int q = 1; !told && q < dc.nranks; q++) {
         char *theirs = host_word(dc, peer_of(dc, q), dc.abortAt);
         if (!symm_ptx::get8(theirs)) symm_ptx::give8(theirs, word);
     }
@@ -121,6 +123,21 @@ SYMM_DEV_SLOW void leave(const symmDevComm_t &dc, uint32_t code, int rank, uint3
      * reason: the fence is before these stores. */
     __threadfence_system();
     for (int p = 0; p < dc.nranks; p++) symm_ptx::put4(over_word(dc, p), 1);
+}
+
+/* A thread that gives up because of `over`. There may be no reason here yet: a peer has aborted,
+ * which was no error of this rank until it needed the peer. Now it is. */
+SYMM_DEV_SLOW void give_reason(const symmDevComm_t &dc, uint32_t what) {
+    __threadfence_system(); /* `over` was read; pairs with that in leave, also of dev.cuh */
+    const uint64_t death = symm_ptx::take8(host_word(dc, dc.rank, dc.deathAt));
+    if (death && !symm_ptx::get8(host_word(dc, dc.rank, dc.abortAt)))
+        leave(dc, (uint32_t)(death >> 32), (int)(uint32_t)death - 1, what);
+}
+/* A kernel has given up, on any rank. */
+SYMM_DEV int is_over(const symmDevComm_t &dc, uint32_t what) {
+    if (!symm_ptx::get4(over_word(dc, dc.rank))) return 0; /* pairs with leave, also of dev.cuh */
+    give_reason(dc, what);
+    return 1;
 }
 
 struct waiting { /* one wait of a thread */
@@ -150,7 +167,7 @@ SYMM_DEV int left_for_good(const symmDevComm_t &dc, int peer, uint64_t &since) {
  * first call of a wait, then what this returned; SYMM_DEV_GAVE_UP: the reason is written. peer: -1
  * any: it is gone when all others are. */
 SYMM_DEV_SLOW uint64_t ask_host(const symmDevComm_t &dc, int peer, uint32_t what, uint64_t since) {
-    /* pairs with set_abort in revoke.c and with leave */
+    /* pairs with set_word in revoke.c and with leave */
     uint64_t reason = symm_ptx::take8(host_word(dc, dc.rank, dc.abortAt));
     const uint64_t now = symm_ptx::clock_ns();
     uint32_t code = 0;
@@ -177,7 +194,7 @@ SYMM_DEV_SLOW uint64_t ask_host(const symmDevComm_t &dc, int peer, uint32_t what
  * lanes that are here together need not be so at the next instruction. */
 SYMM_DEV int poll_again(const symmDevComm_t &dc, waiting &w, int peer, uint32_t what) {
     if (w.polls++ && w.polls < SYMM_DEV_POLLS) return 0;
-    if (symm_ptx::get4(over_word(dc, dc.rank))) return 1; /* pairs with leave, also of dev.cuh */
+    if (is_over(dc, what)) return 1;
     if (w.polls == 1) return 0;
     w.polls = 1;
     if ((int)(threadIdx.x & 31u) == __ffs((int)__activemask()) - 1) {
@@ -198,8 +215,7 @@ SYMM_DEV int out_of_range(const symmDevComm_t &dc, uint64_t at, uint64_t end, ui
 /* A group's session cannot begin: 1. Later kernels end here once one has given up on any rank: the
  * epochs of ranks differ then. Begun beside the load of the epoch, whose time hides its own. */
 SYMM_DEV int unusable(const symmDevComm_t &dc, unsigned index, uint32_t what) {
-    return out_of_range(dc, index, (unsigned)dc.barriers, what) ||
-           symm_ptx::get4(over_word(dc, dc.rank)); /* pairs with leave, also of dev.cuh */
+    return out_of_range(dc, index, (unsigned)dc.barriers, what) || is_over(dc, what);
 }
 
 } // namespace symm_dev
@@ -208,7 +224,7 @@ SYMM_DEV int unusable(const symmDevComm_t &dc, unsigned index, uint32_t what) {
  * of packets ask by themselves; a kernel that only raises signals asks first, so that none is
  * raised for data that an earlier kernel did not bring. */
 template <class Group> SYMM_DEV int symmDevIsOver(const symmDevComm_t &dc, Group group) {
-    return group.any(symm_ptx::get4(symm_dev::over_word(dc, dc.rank)) != 0);
+    return group.any(symm_dev::is_over(dc, 0));
 }
 
 /* ---- programmatic launch --------------------------------------------------------------------- */

@@ -34,6 +34,13 @@ static ncclResult_t begin_shadow(nccl_comm *c, const ncclConfig_t *config) {
     return ncclSystemError;
 }
 
+/* Programs of NCCL's end their ranks in any order: a rank that has no call under way does not hear
+ * of a peer's end. One with a shadow hears at once, as calls of the shadow would wait for the
+ * peer. */
+static void mind_ends(const nccl_comm *c, symmConfig_t *mine) {
+    mine->peerDeath = c->over ? SYMM_DEATH_AT_ONCE : SYMM_DEATH_WHEN_USED;
+}
+
 /* How a communicator is made from another one. */
 enum { BY_SPLIT, BY_SHRINK, BY_GROW, WITHOUT_COLOR };
 
@@ -53,6 +60,7 @@ static ncclResult_t begin(const char *call, int how, const nccl_comm *parent, nc
     c->behind = behind && (how == BY_GROW || !symm_nccl_group_open());
     c->over = parent ? parent->over : p.over == NCCL_FORWARD_OP;
     if (how == WITHOUT_COLOR) c->over = 0;
+    mind_ends(c, mine);
     if (c->over || how == BY_GROW) r = begin_shadow(c, config);
     return r ? symm_nccl_group_refuse(r) : r;
 }
@@ -65,6 +73,7 @@ static ncclResult_t begin_making(nccl_comm *c, const ncclConfig_t *config, symmC
     const ncclResult_t bad = r ? r : symm_nccl_params_load(&p);
     c->behind = !r && mine->blocking == 0;
     c->over = !bad && p.over == NCCL_FORWARD_OP;
+    mind_ends(c, mine);
     if (!r && !(c->making = symm_nccl_making_new(c, p.mode, config, bad))) r = ncclSystemError;
     if (!r) return r;
     symm_nccl_comm_free(c);
@@ -253,7 +262,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
     return symm_nccl_after(made, c, newcomm,
                            symmCommGrowMeet(parent ? parent->comm : NULL, nranks,
                                             (const symmUniqueId_t *)(const void *)id, rank,
-                                            &c->comm, config ? &mine : NULL, &meet));
+                                            &c->comm, config || !parent ? &mine : NULL, &meet));
 }
 NCCL_ALIAS(ncclCommGrow);
 

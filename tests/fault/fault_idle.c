@@ -1,6 +1,6 @@
-/* fault_idle.c - a rank that ends while nobody uses the communicator: whose config says so minds it
- * only when it uses the communicator, and a process that ends by exit has left. Forked ranks; no
- * lock. */
+/* fault_idle.c - a rank that ends or aborts while nobody uses the communicator: whose config says
+ * so minds it only when it uses the communicator, and a process that ends by exit has left. Forked
+ * ranks; no lock. */
 #include <sys/wait.h>
 
 #include "coll_expect.h"
@@ -147,6 +147,86 @@ static void an_error_of_a_call_under_way(void) {
         T_FORK_DIES(3, how % 3, under_way_rank, fk_new(how % 3, how));
 }
 
+/* ---- a peer that aborts ---- */
+
+static void aborted_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmResult_t async;
+    symmComm_t comm = open_when_used(f, rank, n);
+    fk_works(comm, rank, n);
+    kit_barrier(&f->k, n);
+    if (rank == f->victim) {
+        T_OK(symmCommAbort(comm));
+        kit_barrier(&f->k, n);
+        return;
+    }
+    kit_barrier(&f->k, n);
+    kit_sleep(SEEN_MS); /* until its connection has ended, too */
+    is_quiet(f, comm);
+    if (f->how % CALLS != NO_CALL) {
+        T_EQ(use(f, comm), symmAborted);
+        names_the_victim(f, comm);
+        T_OK(symmCommGetAsyncError(comm, &async));
+        T_EQ(async, symmAborted);
+        T_ERR(symmBarrier(comm, NULL), symmAborted);
+        T_ERR(symmCommFinalize(comm), symmAborted);
+    }
+    kit_barrier(&f->k, n - 1);
+    shrink_and_work(f, rank, n, comm, f->how / CALLS);
+}
+
+static void an_abort_is_an_error_of_the_next_call(void) {
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how < 2 * CALLS; how++) T_FORK(3, aborted_rank, fk_new(how % 3, how));
+}
+
+static void abort_under_way_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = open_when_used(f, rank, n);
+    kit_barrier(&f->k, n);
+    if (rank == f->victim) {
+        kit_sleep(SEEN_MS);
+        atomic_store(&f->at_ns, symm_now_ns());
+        T_OK(symmCommAbort(comm));
+        return;
+    }
+    T_EQ(use(f, comm), symmAborted);
+    names_the_victim(f, comm);
+    T_CHECKF(fk_ms_since(atomic_load(&f->at_ns)) < SOON_MS, "heard after %d ms",
+             (int)fk_ms_since(atomic_load(&f->at_ns)));
+    T_OK(symmCommDestroy(comm));
+}
+
+static void an_abort_ends_a_call_under_way(void) {
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how < MESSAGE; how++) T_FORK(3, abort_under_way_rank, fk_new(how % 3, how));
+}
+
+/* The last rank minds it at once. And a revocation is told to all at once. */
+static void mixed_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmResult_t async;
+    symmComm_t comm = NULL;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    config.peerDeath = rank == n - 1 ? SYMM_DEATH_AT_ONCE : SYMM_DEATH_WHEN_USED;
+    fk_id(f, rank, n);
+    T_OK(symmCommInitRankConfig(&comm, n, f->id, rank, &config));
+    kit_barrier(&f->k, n);
+    if (rank == f->victim && !f->how) T_OK(symmCommAbort(comm));
+    if (rank == f->victim && f->how) T_OK(symmCommRevoke(comm, 0));
+    kit_barrier(&f->k, n);
+    if (rank == f->victim && !f->how) return;
+    T_OK(symmCommGetAsyncError(comm, &async));
+    T_EQ(async, f->how || rank == n - 1 ? symmAborted : symmSuccess);
+    T_OK(symmCommDestroy(comm));
+}
+
+static void each_rank_minds_it_as_its_config_says(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(3, mixed_rank, fk_new(1, 0));
+    T_FORK(3, mixed_rank, fk_new(1, 1));
+}
+
 /* ---- exit ---- */
 
 static void exiting_rank(int rank, int n, void *arg) {
@@ -235,5 +315,7 @@ static void a_config_of_an_older_version(void) {
 }
 
 T_MAIN(T(an_error_of_the_next_call), T(no_error_of_who_only_ends_it),
-       T(an_error_of_a_call_under_way), T(who_exits_has_left), T(who_returns_from_main_is_no_death),
+       T(an_error_of_a_call_under_way), T(an_abort_is_an_error_of_the_next_call),
+       T(an_abort_ends_a_call_under_way), T(each_rank_minds_it_as_its_config_says),
+       T(who_exits_has_left), T(who_returns_from_main_is_no_death),
        T(the_exit_of_a_child_says_nothing), T(a_config_of_an_older_version))

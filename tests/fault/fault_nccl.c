@@ -305,7 +305,72 @@ static void windows_that_are_none(void) {
     forked(bad_windows);
 }
 
+/* ---- ranks that end in any order ------------------------------------------------------------- */
+
+enum { ABORTS, ABORTS_A_CALL, EXITS, DIES, WAYS, GONE = 1, SEEN_US = 300000 };
+
+typedef struct {
+    meeting m;
+    int how;
+} ending;
+
+/* Rank GONE's end. Its last call stands still, and no other rank takes part in it. */
+static void go(ncclComm_t comm, int how) {
+    int x = 1;
+    symmStream_t stream;
+    if (how == ABORTS_A_CALL) {
+        T_OK(symmStreamCreate(&stream));
+        N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, (cudaStream_t)(void *)stream));
+        usleep(50000);
+    }
+    if (how == ABORTS || how == ABORTS_A_CALL) N_OK(ncclCommAbort(comm));
+    if (how == DIES) kill(getpid(), SIGKILL);
+    exit(0);
+}
+
+/* One rank has no call left, ends its communicator and never hears of it; one has. */
+static void stay(ncclComm_t comm, int rank, meeting *m) {
+    ncclResult_t now = ncclInternalError;
+    int x = 1;
+    usleep(SEEN_US);
+    N_OK(ncclCommGetAsyncError(comm, &now));
+    T_EQ(now, ncclSuccess);
+    if (!rank) {
+        N_OK(ncclCommFinalize(comm));
+        N_OK(ncclCommDestroy(comm));
+        kit_barrier(&m->k, FORKED - 1);
+        return;
+    }
+    kit_barrier(&m->k, FORKED - 1);
+    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL), ncclRemoteError);
+    N_OK(ncclCommGetAsyncError(comm, &now));
+    T_EQ(now, ncclRemoteError);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void one_ends(int rank, int n, void *arg) {
+    ending *e = arg;
+    ncclComm_t comm = meet(&e->m, rank, n), child = NULL;
+    sums(comm);
+    N_OK(ncclCommSplit(comm, 0, rank, &child, NULL)); /* is as its parent */
+    sums(child);
+    N_OK(ncclCommDestroy(comm));
+    kit_barrier(&e->m.k, n);
+    if (rank == GONE) go(child, e->how);
+    stay(child, rank, &e->m);
+}
+
+static void who_needs_nobody_does_not_hear_of_an_end(void) {
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how < WAYS; how++) {
+        ending *e = T_SHARED(sizeof *e);
+        e->how = how;
+        T_FORK_DIES(FORKED, GONE, one_ends, e);
+    }
+}
+
 T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
        T_TIMEOUT(refusals_of_launches, 180), T(devices_that_are_not_there),
        T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(an_id_used_twice),
-       T(an_id_of_a_launcher), T(windows_that_are_none))
+       T(an_id_of_a_launcher), T(windows_that_are_none),
+       T(who_needs_nobody_does_not_hear_of_an_end))

@@ -339,16 +339,20 @@ static uint64_t first_seed(void) {
 static struct {
     uint64_t at;
     int rank, done;
+    unsigned late; /* bit q: the q-th rank behind it minds its end when it uses the communicator */
 } spoiler;
 
-/* As symmCommAbort does it: the reason, in the own block first, then in the peers'. */
+/* As symmCommAbort does it: the reason, in the peers' blocks first, then in the own. A peer that
+ * minds it when it uses the communicator has it as a death. */
 static void abort_at(void *arg, uint64_t step) {
     (void)arg;
     if (spoiler.done || step < spoiler.at) return;
     spoiler.done = 1;
-    for (int q = 0; q < k.n; q++)
-        k.host[(spoiler.rank + q) % k.n].abort =
+    for (int q = 1; q <= k.n; q++) {
+        symm_ctl *host = &k.host[(spoiler.rank + q) % k.n];
+        *(q < k.n && spoiler.late >> q & 1 ? &host->death : &host->abort) =
             (uint64_t)symmAborted << 32 | (uint32_t)(spoiler.rank + 1);
+    }
 }
 
 static uint64_t steps_so_far;
@@ -375,14 +379,14 @@ static inline void rank_0_aborts(void *arg, uint64_t step) {
     const int ended = leaver.hold && step >= leaver.hold && emu_ended(0); /* all was done */
     if (!leaver.aborted && (ended || step >= (leaver.at ? leaver.at : WAITING))) {
         leaver.aborted = 1;
+        for (int p = 1; leaver.at && p < k.n; p++)
+            *(p & 1 ? &k.host[p].death : &k.host[p].abort) = (uint64_t)symmAborted << 32 | 1;
         k.host[0].abort = (uint64_t)symmAborted << 32 | 1;
     }
     if (leaver.aborted && !leaver.over && emu_ended(0)) {
         leaver.over = 1;
         memcpy(leaver.window, window(0), WINDOW);
         emu_hold(-1);
-        /* The others look there once in thousands of polls. Here it is not yet time for it. */
-        for (int p = 1; !leaver.at && p < k.n; p++) k.host[p].abort = 0;
     }
 }
 

@@ -171,9 +171,32 @@ static void counts_per_rank_of_many_ranks(void) {
 
 /* ---- kernels that leave ---------------------------------------------------------------------- */
 
+static uint32_t epochs_of(int rank, int *differ) {
+    const symm_gpu_ctl *ctl = (const symm_gpu_ctl *)(void *)(k.flat + (uint64_t)rank * STRIDE);
+    for (int b = 1; b < SYMM_GPU_MAX_CTAS; b++) *differ |= ctl->epoch[b] != ctl->epoch[0];
+    return ctl->epoch[0];
+}
+
+/* A rank whose kernels have not all come to their end, which `last` is the epoch of, knows why. Of
+ * two ranks one that needs the other no more is told nothing if it minds that later. */
+static void who_left_has_the_reason(uint64_t seed, uint32_t last) {
+    for (int p = 0; p < k.n; p++) {
+        int differ = 0;
+        const uint32_t epoch = epochs_of(p, &differ);
+        const int ended = epoch == last && !differ;
+        T_CHECKF(ended || k.host[p].abort >> 32 == symmAborted,
+                 "T_SEED=%llu: rank %d of %d, which rank %d left, has epoch %u of %u and no reason",
+                 (unsigned long long)seed, p, k.n, spoiler.rank, epoch, last);
+        if (ended && k.n == 2 && p != spoiler.rank && spoiler.late >> 1 & 1)
+            T_CHECKF(!k.host[p].abort, "T_SEED=%llu: rank %d hears that the other one has aborted",
+                     (unsigned long long)seed, p);
+    }
+}
+
 /* Wherever an abort comes, all kernels end, those that were begun after it too. */
 static void abort_anywhere(int uneven) {
     char why[256] = "", text[1024];
+    int spared = 0, all;
     k.uneven = uneven;
     for (int i = uneven ? 0 : -1; i < cases(25); i++) {
         /* first the one that found lanes which left a warp one by one */
@@ -181,10 +204,13 @@ static void abort_anywhere(int uneven) {
         draw_calls(seed);
         emu_between(count_steps, NULL);
         T_CHECK(!emu_run(k.launch, k.n, k.calls, seed, why, sizeof why));
+        const uint32_t last = epochs_of(0, &all);
         end();
         draw_calls(seed);
         spoiler.at = 1 + draw((uint32_t)steps_so_far), spoiler.rank = (int)draw((uint32_t)k.n),
-        spoiler.done = 0;
+        spoiler.done = 0, spoiler.late = i % 3 ? draw(~0u) : 0;
+        if (i % 5 == 1) /* when most ranks have ended */
+            spoiler.late = ~0u, spoiler.at = steps_so_far - draw((uint32_t)steps_so_far / 16);
         emu_between(abort_at, NULL);
         const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
         emu_between(NULL, NULL);
@@ -192,8 +218,11 @@ static void abort_anywhere(int uneven) {
         T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed - 7000, k.n, why,
                  text);
         T_CHECK(spoiler.done);
+        who_left_has_the_reason(seed - 7000, last);
+        for (int p = 0; p < k.n; p++) spared += !k.host[p].abort;
         end();
     }
+    T_CHECKF(cases(25) < 25 || spared > 0, "every rank needed the one that aborted");
 }
 static void an_abort_at_any_step_ends_all_kernels(void) {
     abort_anywhere(0);
@@ -402,6 +431,42 @@ static void the_same_with_counts_per_rank(void) {
     left_alone(1);
 }
 
+static struct {
+    int aborted, over;
+    uint64_t told; /* rank 1's abort word when rank 0's kernel had ended */
+} goes;
+
+static void rank_0_goes(void *arg, uint64_t step) {
+    (void)arg;
+    if (!goes.aborted && step >= WAITING) {
+        goes.aborted = 1;
+        k.host[1].death = k.host[0].abort = (uint64_t)symmAborted << 32 | 1;
+    }
+    if (!goes.aborted || goes.over || !emu_ended(0)) return;
+    goes.over = 1;
+    goes.told = k.host[1].abort;
+    emu_hold(-1);
+}
+
+/* Rank 1 minds an end when it needs rank 0: while it is not there it is told nothing, and its call,
+ * which begins later, ends with the reason. */
+static void who_is_not_there_is_told_nothing(void) {
+    char why[256] = "";
+    for (int i = 0; i < cases(8); i++) {
+        const uint64_t seed = 17000 + first_seed() + (unsigned)i;
+        draw_direct(seed, 2, 0);
+        memset(&goes, 0, sizeof goes);
+        emu_hold(1);
+        emu_between(rank_0_goes, NULL);
+        T_CHECKF(!emu_run(k.launch, k.n, 1, seed, why, sizeof why), "T_SEED=%llu: %s",
+                 (unsigned long long)seed - 17000, why);
+        emu_between(NULL, NULL);
+        T_CHECK(goes.over && !goes.told);
+        T_EQ(k.host[1].abort, k.host[0].abort);
+        end();
+    }
+}
+
 /* Who has waited for a third rank while it left does not begin to write to it. */
 static void a_rank_that_has_left_is_not_begun_with(void) {
     for (int i = 0; i < cases(24); i++) {
@@ -526,5 +591,5 @@ T_MAIN(T_TIMEOUT(every_kernel_in_any_order, 180), T(long_messages_through_stagin
        T_TIMEOUT(an_abort_ends_those_with_counts_per_rank, 120), T(counts_that_differ_are_told),
        T(ranks_that_differ_all_leave), T(a_rank_that_has_ended_may_leave),
        T(a_source_is_the_programs_again), T(an_aborted_ranks_windows_are_left_alone),
-       T(the_same_by_loads), T(the_same_with_counts_per_rank),
+       T(who_is_not_there_is_told_nothing), T(the_same_by_loads), T(the_same_with_counts_per_rank),
        T(a_rank_that_has_left_is_not_begun_with), T(a_barrier_orders_what_was_stored_before_it))

@@ -302,7 +302,7 @@ static void abort_at(void *arg, uint64_t now) {
     (void)arg;
     if (spoiler.done || now < spoiler.at) return;
     spoiler.done = 1;
-    for (int q = 0; q < o.n; q++)
+    for (int q = 1; q <= o.n; q++)
         o.host[(spoiler.rank + q) % o.n].abort =
             (uint64_t)symmAborted << 32 | (uint32_t)(spoiler.rank + 1);
 }
@@ -333,7 +333,7 @@ static void rank_1_aborts(void *arg, uint64_t now) {
     (void)arg;
     if (!spoiler.done && now >= spoiler.at) {
         spoiler.done = 1;
-        o.host[1].abort = (uint64_t)symmAborted << 32 | 2;
+        o.host[0].death = o.host[1].abort = (uint64_t)symmAborted << 32 | 2;
     }
     if (!spoiler.done || spoiler.over || !emu_ended(1)) return;
     spoiler.over = 1;
@@ -367,6 +367,8 @@ static void an_aborted_ranks_window_is_left_alone(void) {
         T_CHECKF(late <= WARPS * 4096 + ON_THE_WAY,
                  "seed %llu: %u bytes were written into the window of a rank that had left",
                  (unsigned long long)seed, late);
+        T_CHECKF(whole || o.host[0].abort == o.host[1].abort,
+                 "seed %llu: a put was cut short, and nobody says so", (unsigned long long)seed);
         T_CHECKF(whole || !eo_raised(1, 0, 5), "seed %llu: a signal of a put that was cut short",
                  (unsigned long long)seed);
         eo_end();

@@ -62,7 +62,8 @@ DEV int peer_of(int rank, int n, int q) {
 
 /* Writes the reason into this rank's host block and into every peer's, whose kernels would
  * otherwise wait for ours for ever. The first reason stays. If two ranks write at once, either may
- * stay. */
+ * stay. That this rank itself has aborted or revoked, its host has told the peers before, each as
+ * its config says (end_peers in revoke.c). */
 static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, uint32_t code,
                                           int rank, int stage) {
     const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
@@ -72,7 +73,8 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
         give8(&own->abort,
               word); /* pairs with the acquire in symm_comm_adopt_abort: `left` is there */
     }
-    for (int q = 1; q < a->nranks; q++) {
+    const int told = code == symmAborted && rank == a->rank;
+    for (int q = 1; !told && q < a->nranks; q++) {
         symm_ctl *theirs = host_of(a, peer_of(a->rank, a->nranks, q));
         if (!get8(&theirs->abort)) give8(&theirs->abort, word);
     }
@@ -82,6 +84,17 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
      * so that the host of a kernel that has left by `over` finds it. */
     __threadfence_system();
     for (int p = 0; p < a->nranks; p++) put4(&ctl_of(a, p)->over, 1);
+}
+
+/* One thread of a CTA that has left, at its end. If it left by `over` alone there may be no reason
+ * here yet: a peer has aborted, which was no error of this rank until it needed the peer. Now it
+ * is. */
+static __device__ __noinline__ void give_reason(const symm_args *a, uint32_t epoch, int stage) {
+    symm_ctl *own = host_of(a, a->rank);
+    __threadfence_system(); /* `over` was read; pairs with that in leave: the death word is there */
+    const uint64_t death = take8(&own->death); /* pairs with end_peers in revoke.c */
+    if (death && !get8(&own->abort))
+        leave(a, epoch, (uint32_t)(death >> 32), (int)(uint32_t)death - 1, stage);
 }
 
 /* The rank whose signature of this epoch has come and differs from ours: it will never send what we
@@ -117,7 +130,7 @@ DEV int left_for_good(const symm_args *a, int peer, uint64_t *since) {
  * the reason is written, leave. */
 static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t epoch, int peer,
                                                   int stage, uint64_t since) {
-    /* pairs with set_abort in revoke.c and with leave */
+    /* pairs with set_word in revoke.c and with leave */
     uint64_t abort = take8(&host_of(a, a->rank)->abort);
     const uint64_t now = clock_ns();
     uint32_t code = 0;

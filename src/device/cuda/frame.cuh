@@ -133,6 +133,8 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
         if (blockIdx.x == 0)
             for (unsigned b = gridDim.x + threadIdx.x; b < SYMM_GPU_MAX_CTAS; b += blockDim.x)
                 r.ctl->epoch[b] = r.epoch;
+    } else if (threadIdx.x == 0) {
+        give_reason(r.a, r.epoch, SYMM_STAGE_ENTER);
     }
     if (!r.a->gpu.serial) return;
     /* All threads have written their epoch words: nothing of this CTA comes after the done word. */

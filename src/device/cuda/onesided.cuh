@@ -183,6 +183,8 @@ DEV void onesided_run(const symm_gpu_onesided_args &args) {
     r.left |= r.over; /* behind a kernel that has left nothing is raised */
     if (goes_on && threadIdx.x < 32 && !__any_sync(ONESIDED_LANES, r.left))
         run_signals(r, args, first);
+    if (__any_sync(ONESIDED_LANES, r.left) && !(threadIdx.x & 31u))
+        give_reason(r.a, 0, SYMM_STAGE_SIGNAL);
     if (!r.a->gpu.serial) return;
     /* A signal on another stream may raise behind the done words alone, without the end of this
      * kernel: what it tells of must be at its target by then. */

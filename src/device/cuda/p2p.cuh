@@ -427,6 +427,7 @@ DEV int run_channels(work &w, channel &c) {
 DEV void close_p2p(work &w) {
     symm_gpu_p2p *own = &w.r.ctl->p2p;
     int last = !__syncthreads_or(w.r.left);
+    if (!last && threadIdx.x == 0) give_reason(w.a, 0, SYMM_STAGE_P2P);
     if (gridDim.x > 1 && last) {
         int is = 0;
         if (threadIdx.x == 0)

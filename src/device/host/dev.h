@@ -230,7 +230,7 @@ SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
 }
 
 /* Sets the peers' abort words to c->out's reason: whoever waits for this rank would wait for
- * ever. */
+ * ever. Of its own abort they have been told, each as its config says. */
 void symm_tell_peers(const symm_cta *c);
 /* ---- memory of a peer that is not mapped here (direct.c) ------------------------------------- */
 

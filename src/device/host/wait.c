@@ -35,6 +35,7 @@ static int leave(symm_cta *c, uint32_t code, int rank, int stage) {
 }
 
 void symm_tell_peers(const symm_cta *c) {
+    if (c->out->code == symmAborted && c->out->rank == c->a->rank) return; /* end_peers, revoke.c */
     uint64_t word = ((uint64_t)c->out->code << 32) | (uint32_t)(c->out->rank + 1);
     for (int p = 0; p < c->a->nranks; p++) {
         uint64_t none = 0; /* the first reason stays; pairs with the acquire in symm_wait_slow */
@@ -91,7 +92,7 @@ int symm_wait_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
 }
 
 static int told(symm_cta *c, const uint64_t *word, int stage) {
-    /* pairs with set_abort of revoke.c, the peers' tell_peers and symm_comm_note_death */
+    /* pairs with set_word of revoke.c, the peers' tell_peers and symm_comm_note_death */
     const uint64_t why = symm_ld_acquire(word);
     return why && leave(c, (uint32_t)(why >> 32), (int)(uint32_t)why - 1, stage);
 }

@@ -153,7 +153,7 @@ symmResult_t symm_across_known(symm_across *s) {
 symmResult_t symm_across_revoke_inner(const symm_across *s, const char *what) {
     symm_comm *c;
     SYMM_TRY(symm_comm_visit_made(s->outer.inner, &c));
-    symm_comm_abort_everywhere(c, what);
+    symm_comm_abort_everywhere(c, what, 0);
     symm_comm_unvisit(c);
     return symmSuccess;
 }

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "device/common/kernels.h"
 #include "host/stream/stream.h"
+#include "transport/mesh/survive.h"
 #include "window_table.h"
 
 struct symm_comm;
@@ -42,6 +43,7 @@ typedef struct {
     pthread_mutex_t lock; /* text */
     char text[SYMM_ERR_TEXT];
     struct symm_watch *watch; /* watch.c */
+    symm_ranks late; /* that mind the end of a peer when they use the communicator; set once */
 } symm_comm_failure;
 
 enum { SYMM_MULTICAST_WHY = 160 }; /* room for the reason why there is none */

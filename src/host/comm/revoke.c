@@ -29,16 +29,27 @@ const char *symm_stage_name(uint32_t stage) {
 
 /* ---- the reason ------------------------------------------------------------------------------ */
 
-static void set_abort(symm_ctl *ctl, symmResult_t code, int rank) {
+/* An abort or a death word. Pairs with the acquires of symm_comm_abort_word, symm_comm_death_word,
+ * wait.c and dev.cuh; the first reason stays. */
+static void set_word(uint64_t *at, symmResult_t code, int rank) {
     uint64_t none = 0, word = ((uint64_t)code << 32) | (uint32_t)(rank + 1);
-    /* Pairs with the acquire in symm_wait_slow; the first reason stays. */
-    __atomic_compare_exchange_n(&ctl->abort, &none, word, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(at, &none, word, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 /* Nobody: creation has failed before there were control blocks. */
 static void abort_peers(symm_comm *c, symmResult_t code, int rank) {
     for (int p = 0; c->ctl && p < c->nranks; p++)
-        if (p != c->rank) set_abort(symm_comm_ctl(c, p), code, rank);
+        if (p != c->rank) set_word(&symm_comm_ctl(c, p)->abort, code, rank);
+}
+
+/* This rank goes. Peers whose config says so mind that when they use the communicator. */
+static void end_peers(symm_comm *c) {
+    for (int p = 0; c->ctl && p < c->nranks; p++) {
+        symm_ctl *theirs = symm_comm_ctl(c, p);
+        if (p != c->rank)
+            set_word(symm_ranks_has(&c->failure.late, p) ? &theirs->death : &theirs->abort,
+                     symmAborted, c->rank);
+    }
 }
 
 void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text) {
@@ -52,7 +63,7 @@ void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text)
     pthread_mutex_unlock(&c->failure.lock);
     /* pairs with the release in comm_make.c */
     symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE);
-    if (ctl) set_abort(ctl, code, rank);
+    if (ctl) set_word(&ctl->abort, code, rank);
 }
 
 symmResult_t symm_comm_known(symm_comm *c) {
@@ -89,20 +100,20 @@ symmResult_t symm_comm_told(symm_comm *c) {
 }
 
 void symm_comm_note_death(symm_comm *c, int rank) {
-    uint64_t none = 0, word = (uint64_t)symmRemoteError << 32 | (uint32_t)(rank + 1);
     symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
     SYMM_ASSERT(rank >= 0 && rank < c->nranks);
-    if (!ctl) return; /* it was never made */
-    /* Pairs with the acquires of symm_comm_death_word, of wait.c and of dev.cuh; the first stays */
-    __atomic_compare_exchange_n(&ctl->death, &none, word, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    if (ctl) set_word(&ctl->death, symmRemoteError, rank); /* else it was never made */
 }
 
 symmResult_t symm_comm_used(symm_comm *c) {
-    char text[32];
+    char text[48];
     const uint64_t word = symm_comm_death_word(c);
     if (word && !symm_comm_is_over(c)) {
-        SYMM_SAY(text, sizeof text, "rank %d died", (int)(uint32_t)word - 1);
-        symm_comm_fail(c, symmRemoteError, (int)(uint32_t)word - 1, text);
+        const symmResult_t code = (symmResult_t)(word >> 32);
+        const int rank = (int)(uint32_t)word - 1;
+        SYMM_SAY(text, sizeof text, "rank %d %s", rank,
+                 code == symmAborted ? "called symmCommAbort" : "died");
+        symm_comm_fail(c, code, rank, text);
     }
     return symm_comm_told(c);
 }
@@ -273,10 +284,13 @@ void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stag
     symm_comm_fail(c, code, rank, text);
 }
 
-void symm_comm_abort_everywhere(symm_comm *c, const char *what) {
+void symm_comm_abort_everywhere(symm_comm *c, const char *what, int goes) {
     char text[160];
     SYMM_SAY(text, sizeof text, "rank %d called %s", c->rank, what);
-    abort_peers(c, symmAborted, c->rank);
+    if (goes)
+        end_peers(c);
+    else
+        abort_peers(c, symmAborted, c->rank);
     symm_comm_fail(c, symmAborted, c->rank, text);
     if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
 }

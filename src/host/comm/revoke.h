@@ -8,14 +8,15 @@
 #include "types.h"
 
 /* The own abort word: {code << 32 | rank + 1} of the first reason that a peer, or a kernel of this
- * rank, has written; 0: none. Pairs with the release of ctl in comm_make.c, with set_abort, and
+ * rank, has written; 0: none. Pairs with the release of ctl in comm_make.c, with set_word, and
  * with give8 in dev.cuh's leave. */
 static inline uint64_t symm_comm_abort_word(const symm_comm *c) {
     const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE);
     return ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE) : 0;
 }
-/* The own death word, of the same form: a peer died while its death was no error yet (peerDeath of
- * the config). Pairs with symm_comm_note_death. */
+/* The own death word, of the same form: a peer has died, or has called symmCommAbort (symmAborted),
+ * while that was no error yet (peerDeath of the config). Pairs with symm_comm_note_death and
+ * end_peers. */
 static inline uint64_t symm_comm_death_word(const symm_comm *c) {
     const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as above */
     return ctl ? __atomic_load_n(&ctl->death, __ATOMIC_ACQUIRE) : 0;
@@ -38,7 +39,7 @@ symmResult_t symm_comm_known(symm_comm *c);
 symmResult_t symm_comm_async(symm_comm *c);
 /* The same; a reason that only the abort word tells counts too. */
 symmResult_t symm_comm_told(symm_comm *c);
-/* Told, by who uses the communicator now: a death that was no error until then is one. */
+/* Told, by who uses the communicator now: what the death word tells is an error from here on. */
 symmResult_t symm_comm_used(symm_comm *c);
 /* The watcher: from now on a peer's death ends who uses the communicator. */
 void symm_comm_note_death(symm_comm *c, int rank);
@@ -63,7 +64,8 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
  * communicator here and on every peer, so that none waits for it. rank: whom the reason is
  * about, -1 unknown. The user's thread, or one that visits. */
 void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage);
-/* Revokes it here and on every peer, because this rank called `what`. */
-void symm_comm_abort_everywhere(symm_comm *c, const char *what);
+/* Revokes it here and on every peer, because this rank called `what`. goes: this rank is about to
+ * leave it, which peers may mind later (peerDeath). */
+void symm_comm_abort_everywhere(symm_comm *c, const char *what, int goes);
 
 #endif

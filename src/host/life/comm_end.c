@@ -96,7 +96,7 @@ symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
     if (flags)
         r = SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0", flags);
     else
-        symm_comm_abort_everywhere(c, "symmCommRevoke");
+        symm_comm_abort_everywhere(c, "symmCommRevoke", 0);
     symm_comm_unvisit(c);
     return r;
 }
@@ -134,7 +134,7 @@ symmResult_t symmCommAbort(symmComm_t comm) {
         symm_comm_unvisit(c);
         return symmSuccess;
     }
-    symm_comm_abort_everywhere(c, "symmCommAbort");
+    symm_comm_abort_everywhere(c, "symmCommAbort", 1);
     const int turn = take_turn(c);
     symm_comm_unvisit(c); /* nobody else ends it after the turn is taken */
     return turn ? end(c) : symm_comm_bad_handle(comm);

@@ -38,6 +38,7 @@ typedef struct {
     symm_uuid gpu;  /* the same in every process that sees it */
     int32_t first;  /* the rank has taken its GPU (share.h) */
     int32_t fabric; /* it makes and takes fabric handles */
+    int32_t late;   /* its peerDeath is SYMM_DEATH_WHEN_USED */
     char text[192];
     uint16_t cpus[SYMM_MAX_RANKS];
 } hello;
@@ -138,6 +139,7 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     h->process = process_id;
     h->device_bytes = c->caps.device_bytes;
     h->fabric = c->caps.fabric_handles && c->params.handles != SYMM_HANDLES_FD;
+    h->late = c->config.peerDeath == SYMM_DEATH_WHEN_USED;
     h->scratch = c->params.scratch;
     h->nranks = c->nranks;
     h->code = (int32_t)status;
@@ -276,6 +278,7 @@ static void learn(symm_comm *c, const hello *all) {
     for (int r = 0; r < c->nranks; r++) {
         if (memcmp(&all[r].process, &process_id, sizeof process_id)) c->threads = 0;
         if (!all[r].fabric) c->fabric = 0;
+        if (all[r].late) symm_ranks_add(&c->failure.late, r);
         if (!c->params.win_stride && all[r].device_bytes > c->stride)
             c->stride = all[r].device_bytes;
     }
