@@ -107,16 +107,19 @@ SYMM_DEV int peer_of(const symmDevComm_t &dc, int q) {
 /* The communicator is over: the reason goes to this rank's host words and to every peer's, whose
  * kernels would otherwise wait for ours until their deadline. The first reason stays. */
 SYMM_DEV_SLOW void leave(const symmDevComm_t &dc, uint32_t code, int rank, uint32_t what) {
-    const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
-    if (!symm_ptx::get8(host_word(dc, dc.rank, dc.abortAt))) {
+    const uint64_t death = symm_ptx::get8(host_word(dc, dc.rank, dc.deathAt));
+    uint64_t word = symm_ptx::get8(host_word(dc, dc.rank, dc.abortAt));
+    if (!word) { /* the first reason stays, one that was no error until now too */
+        word = death ? death : (uint64_t)code << 32 | (uint32_t)(rank + 1);
         symm_ptx::put8(host_word(dc, dc.rank, dc.leftAt), (uint64_t)what << 32 | SYMM_DEV_STAGE);
         /* pairs with the acquire in symm_comm_adopt_abort: what it was doing is there */
         symm_ptx::give8(host_word(dc, dc.rank, dc.abortAt), word);
     }
-    /* Of this rank's own abort its host has told the peers, each as its config says. */
-    const int told = code == symmAborted && rank == dc.rank;
-    for (int q = 1; !told && q < dc.nranks; q++) {
-        char *theirs = host_word(dc, peer_of(dc, q), dc.abortAt);
+    /* The end of a rank peers may mind only when they need it (peerDeath): into the death word. Who
+     * minds it at once has been told by that rank's host or by its own watcher. */
+    const int late = word >> 32 == symmAborted || word == death;
+    for (int q = 1; q < dc.nranks; q++) {
+        char *theirs = host_word(dc, peer_of(dc, q), late ? dc.deathAt : dc.abortAt);
         if (!symm_ptx::get8(theirs)) symm_ptx::give8(theirs, word);
     }
     /* Kernels that run or come later, the library's too, leave at once. Who sees `over` finds the
@@ -172,7 +175,7 @@ SYMM_DEV_SLOW uint64_t ask_host(const symmDevComm_t &dc, int peer, uint32_t what
     const uint64_t now = symm_ptx::clock_ns();
     uint32_t code = 0;
     int rank = peer;
-    /* pairs with symm_comm_note_death */
+    /* pairs with symm_comm_note_death, end_peers and leave */
     if (!reason) reason = symm_ptx::take8(host_word(dc, dc.rank, dc.deathAt));
     if (!since) since = now & ~SYMM_DEV_LEFT_SEEN; /* no clock is near 0 */
     const uint64_t waited = now - (since & ~SYMM_DEV_LEFT_SEEN);

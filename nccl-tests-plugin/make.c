@@ -330,8 +330,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     nccl_comm *c = (nccl_comm *)(void *)comm;
     if (nccl_comm_forwarded(comm))
         return symm_nccl_forward_end(call, comm, symm_nccl_real_calls()->ncclCommAbort);
-    if (nccl_comm_state(comm) == COMM_ENDING && !c->real)
-        return nccl_of(symmCommRevoke(c->comm, 0));
+    if (nccl_comm_state(comm) == COMM_ENDING && !c->real) {
+        const symmResult_t r = symmCommAbort(c->comm);
+        return r == symmInvalidArgument ? ncclSuccess
+                                        : nccl_of(r); /* that thread is done with it */
+    }
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
     const int state = symm_nccl_comm_end(c);

@@ -88,9 +88,10 @@ enum { LATE_MS = 700, REUSED = 0xee };
 
 typedef struct {
     symmColl_t coll;
-    int root;  /* -1: of a part of the collective, the owner gives and the late one takes */
-    int freed; /* the owner's buffers are unmapped, not filled again */
-    int nth;   /* the read of the late rank that is slow */
+    int root;   /* -1: of a part of the collective, the owner gives and the late one takes */
+    int freed;  /* the owner's buffers are unmapped, not filled again */
+    int nth;    /* the read of the late rank that is slow */
+    int aborts; /* the owner has no deadline: another thread of it aborts the communicator */
 } late;
 
 static int root_of(const late *l) {
@@ -126,7 +127,11 @@ static symmResult_t called(const late *l, symmComm_t comm, const int32_t *in, in
 
 static symmComm_t opened_late(fk *f, const late *l, int rank, int n, int32_t **in, int32_t **out) {
     char slow[64];
-    symmComm_t comm = fk_open(f, rank, n);
+    symmComm_t comm;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    config.peerDeath = l->aborts ? SYMM_DEATH_WHEN_USED : SYMM_DEATH_AT_ONCE;
+    fk_id(f, rank, n);
+    T_OK(symmCommInitRankConfig(&comm, n, f->id, rank, &config));
     *in = pages();
     *out = pages();
     for (size_t i = 0; i < (size_t)RANKS * COUNT; i++) (*in)[i] = brought(rank, i);
@@ -138,7 +143,7 @@ static symmComm_t opened_late(fk *f, const late *l, int rank, int n, int32_t **i
 }
 static void ended_late(symmComm_t comm, int32_t *in, int32_t *out) {
     T_EQ(symm_fail_arm(""), 0);
-    T_OK(symmCommDestroy(comm));
+    if (comm) T_OK(symmCommDestroy(comm));
     munmap(in, (size_t)RANKS * PART);
     munmap(out, (size_t)RANKS * PART);
 }
@@ -148,14 +153,24 @@ typedef struct {
     late l;
 } late_case;
 
+static void *abort_soon(void *comm) {
+    kit_sleep(100);
+    T_OK(symmCommAbort(comm));
+    return NULL;
+}
+
 /* The owner gives up while the others are about to read its memory, and uses that for something
  * else. They go on: what they read then is no result, and what is there stays. */
 static void gave_up_rank(int rank, int n, void *arg) {
     const late_case *k = arg;
     int32_t *buf[2];
-    if (rank == OWNER) setenv("SYMM_TIMEOUT", "100", 1);
+    pthread_t other;
+    const int aborts = k->l.aborts && rank == OWNER;
+    if (rank == OWNER && !aborts) setenv("SYMM_TIMEOUT", "100", 1);
     symmComm_t comm = opened_late(k->f, &k->l, rank, n, &buf[0], &buf[1]);
-    T_ERR(called(&k->l, comm, buf[0], buf[1]), symmTimeout);
+    if (aborts) T_EQ(pthread_create(&other, NULL, abort_soon, comm), 0);
+    T_ERR(called(&k->l, comm, buf[0], buf[1]), k->l.aborts ? symmAborted : symmTimeout);
+    if (aborts) T_EQ(pthread_join(other, NULL), 0);
     for (int i = 0; i < 2 && rank == OWNER; i++)
         if (k->l.freed)
             T_EQ(munmap(buf[i], (size_t)RANKS * PART), 0);
@@ -168,12 +183,12 @@ static void gave_up_rank(int rank, int n, void *arg) {
                      "%s: byte %zu of the owner's %s was written by somebody else",
                      k->l.coll == MESSAGE ? "message" : symm_coll_name(k->l.coll), at,
                      i ? "recvbuff" : "sendbuff");
-    ended_late(comm, buf[0], buf[1]);
+    ended_late(aborts ? NULL : comm, buf[0], buf[1]);
 }
 
-static void gave_up(symmColl_t coll, int root, int freed) {
+static void gave_up(symmColl_t coll, int root, int freed, int aborts) {
     late_case *k = T_SHARED(sizeof *k);
-    *k = (late_case){fk_new(OWNER, 0), {coll, root, freed, 1}};
+    *k = (late_case){fk_new(OWNER, 0), {coll, root, freed, 1, aborts}};
     T_FORK(RANKS, gave_up_rank, k);
 }
 /* Sources of reductions with a count per rank are staged. */
@@ -185,20 +200,29 @@ static void an_owner_that_gave_up(void) {
     T_EXPECT_WARNINGS();
     setenv("SYMM_DIRECT", "2", 1);
     for (int c = 0; c < symmNumColls; c++)
-        if (read_in_place(c)) gave_up((symmColl_t)c, -1, 0);
-    gave_up(symmCollReduce, OWNER, 0);
+        if (read_in_place(c)) gave_up((symmColl_t)c, -1, 0, 0);
+    gave_up(symmCollReduce, OWNER, 0, 0);
+}
+/* Whose peers mind that only if they need it. */
+static void an_owner_that_aborted(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_DIRECT", "2", 1);
+    for (int c = 0; c < symmNumColls; c++)
+        if (read_in_place(c)) gave_up((symmColl_t)c, -1, c % 2, 1);
+    setenv("SYMM_SCRATCH", "1M", 1); /* the ring is smaller than the message */
+    gave_up(MESSAGE, -1, 0, 1);
 }
 static void a_sender_that_gave_up(void) {
     T_EXPECT_WARNINGS();
     setenv("SYMM_DIRECT", "2", 1);
     setenv("SYMM_SCRATCH", "1M", 1); /* the ring is smaller than the message */
-    for (int freed = 0; freed < 2; freed++) gave_up(MESSAGE, -1, freed);
+    for (int freed = 0; freed < 2; freed++) gave_up(MESSAGE, -1, freed, 0);
 }
 static void an_owner_that_freed_its_buffers(void) {
     T_EXPECT_WARNINGS();
     setenv("SYMM_DIRECT", "2", 1);
     for (int c = 0; c < symmNumColls; c++)
-        if (read_in_place(c)) gave_up((symmColl_t)c, -1, 1);
+        if (read_in_place(c)) gave_up((symmColl_t)c, -1, 1, 0);
 }
 
 /* Without an error everybody waits for the late one, whichever of its reads is slow. */
@@ -219,7 +243,7 @@ static void awaited_rank(int rank, int n, void *arg) {
 }
 static void awaited(symmColl_t coll, int nth) {
     late_case *k = T_SHARED(sizeof *k);
-    *k = (late_case){fk_new(OWNER, 0), {coll, -1, 0, nth}};
+    *k = (late_case){fk_new(OWNER, 0), {coll, -1, 0, nth, 0}};
     T_FORK(RANKS, awaited_rank, k);
 }
 static void late_readers_are_waited_for(void) {
@@ -244,7 +268,7 @@ static void a_late_receiver_is_waited_for(void) {
     setenv("SYMM_DIRECT", "2", 1);
     setenv("SYMM_SCRATCH", "1M", 1);
     late_case *k = T_SHARED(sizeof *k);
-    *k = (late_case){fk_new(OWNER, 0), {MESSAGE, -1, 0, 2}};
+    *k = (late_case){fk_new(OWNER, 0), {MESSAGE, -1, 0, 2, 0}};
     T_FORK(RANKS, sent_rank, k);
 }
 
@@ -263,7 +287,7 @@ static void a_death_before_the_read(void) {
     T_EXPECT_WARNINGS();
     setenv("SYMM_DIRECT", "2", 1);
     late_case *k = T_SHARED(sizeof *k);
-    *k = (late_case){fk_new(OWNER, 0), {symmCollAllReduce, -1, 0, 1}};
+    *k = (late_case){fk_new(OWNER, 0), {symmCollAllReduce, -1, 0, 1, 0}};
     T_FORK_DIES(RANKS, OWNER, dead_rank, k);
 }
 
@@ -282,12 +306,12 @@ static void a_process_that_is_gone(void) {
     T_EXPECT_WARNINGS();
     setenv("SYMM_DIRECT", "2", 1);
     late_case *k = T_SHARED(sizeof *k);
-    *k = (late_case){fk_new(OWNER, 0), {symmCollAllGather, -1, 0, 1}};
+    *k = (late_case){fk_new(OWNER, 0), {symmCollAllGather, -1, 0, 1, 0}};
     T_FORK(RANKS, gone_rank, k);
 }
 
 T_MAIN(T(used_where_they_are), T(staged_where_the_system_refuses), T(switched_off_by_one_rank),
        T(a_buffer_that_is_not_there), T_TIMEOUT(an_owner_that_gave_up, 120),
-       T_TIMEOUT(an_owner_that_freed_its_buffers, 120), T_TIMEOUT(late_readers_are_waited_for, 120),
-       T(a_sender_that_gave_up), T(a_late_receiver_is_waited_for), T(a_death_before_the_read),
-       T(a_process_that_is_gone))
+       T_TIMEOUT(an_owner_that_aborted, 120), T_TIMEOUT(an_owner_that_freed_its_buffers, 120),
+       T_TIMEOUT(late_readers_are_waited_for, 120), T(a_sender_that_gave_up),
+       T(a_late_receiver_is_waited_for), T(a_death_before_the_read), T(a_process_that_is_gone))

@@ -7,6 +7,8 @@
 #include "fault_kit.h"
 
 enum { SOON_MS = 1000, SEEN_MS = 300, BYTES = 2 << 20 };
+/* A message needs nobody: it would end without its receiver. */
+enum { COLLECTIVE, ON_A_STREAM, REGISTRATION, SPLIT, MESSAGE, NO_CALL, CALLS };
 
 static symmComm_t open_when_used(fk *f, int rank, int n) {
     symmComm_t comm = NULL;
@@ -45,20 +47,22 @@ static void names_the_victim(const fk *f, symmComm_t comm) {
 
 static void shrink_and_work(fk *f, int rank, int n, symmComm_t comm, int listed) {
     symmComm_t next;
+    symmResult_t async;
     T_OK(listed ? symmCommShrink(comm, &f->victim, 1, &next, NULL, 0)
                 : symmCommShrink(comm, NULL, 0, &next, NULL, SYMM_SHRINK_FAILED));
     const int mine = rank > f->victim ? rank - 1 : rank;
     fk_works(next, mine, n - 1);
     fk_registers(next, mine, n - 1);
+    if (f->how % CALLS == NO_CALL) {
+        T_OK(symmCommGetAsyncError(comm, &async));
+        T_EQ(async, symmSuccess);
+    }
     T_OK(symmCommDestroy(comm));
     fk_works(next, mine, n - 1);
     T_OK(symmCommDestroy(next));
 }
 
 /* ---- a call that comes later ---- */
-
-/* A message needs nobody: it would end without its receiver. */
-enum { COLLECTIVE, ON_A_STREAM, REGISTRATION, SPLIT, MESSAGE, NO_CALL, CALLS };
 
 static symmResult_t use(const fk *f, symmComm_t comm) {
     symmResult_t r;

@@ -328,24 +328,36 @@ static void go(ncclComm_t comm, int how) {
     exit(0);
 }
 
-/* One rank has no call left, ends its communicator and never hears of it; one has. */
-static void stay(ncclComm_t comm, int rank, meeting *m) {
-    ncclResult_t now = ncclInternalError;
+/* A call of rank 2 needs the one that is gone. */
+static void need(ncclComm_t comm) {
+    ncclResult_t now = ncclSuccess;
     int x = 1;
-    usleep(SEEN_US);
-    N_OK(ncclCommGetAsyncError(comm, &now));
-    T_EQ(now, ncclSuccess);
-    if (!rank) {
-        N_OK(ncclCommFinalize(comm));
-        N_OK(ncclCommDestroy(comm));
-        kit_barrier(&m->k, FORKED - 1);
-        return;
-    }
-    kit_barrier(&m->k, FORKED - 1);
     N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL), ncclRemoteError);
     N_OK(ncclCommGetAsyncError(comm, &now));
     T_EQ(now, ncclRemoteError);
     N_OK(ncclCommDestroy(comm));
+}
+
+/* Rank 0 has no call left and never hears of anything. */
+static void end_quietly(ncclComm_t comm) {
+    ncclResult_t now = ncclInternalError;
+    N_OK(ncclCommGetAsyncError(comm, &now));
+    T_EQ(now, ncclSuccess);
+    N_OK(ncclCommFinalize(comm));
+    N_OK(ncclCommDestroy(comm));
+}
+
+/* Rank 0 is there while rank 2 makes its call, or, if the other one has left in good order, not any
+ * more: the call would wait for it. */
+static void stay(ncclComm_t comm, int rank, ending *e) {
+    const int first = e->how == EXITS ? 0 : 2;
+    usleep(SEEN_US);
+    if (rank != first) kit_barrier(&e->m.k, FORKED - 1);
+    if (rank)
+        need(comm);
+    else
+        end_quietly(comm);
+    if (rank == first) kit_barrier(&e->m.k, FORKED - 1);
 }
 
 static void one_ends(int rank, int n, void *arg) {
@@ -357,7 +369,7 @@ static void one_ends(int rank, int n, void *arg) {
     N_OK(ncclCommDestroy(comm));
     kit_barrier(&e->m.k, n);
     if (rank == GONE) go(child, e->how);
-    stay(child, rank, &e->m);
+    stay(child, rank, e);
 }
 
 static void who_needs_nobody_does_not_hear_of_an_end(void) {

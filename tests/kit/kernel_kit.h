@@ -368,6 +368,7 @@ static struct {
     uint64_t at;
     uint64_t hold; /* the step from which the last rank stands still until then; 0: none */
     int aborted, over;
+    int told; /* rank 1, which was inside the call, had the reason by then and not by itself */
     unsigned char window[WINDOW]; /* rank 0's, when its kernel had ended */
 } leaver;
 
@@ -385,6 +386,7 @@ static inline void rank_0_aborts(void *arg, uint64_t step) {
     }
     if (leaver.aborted && !leaver.over && emu_ended(0)) {
         leaver.over = 1;
+        leaver.told += leaver.at && !emu_ended(1) && k.host[1].abort && !k.host[1].left;
         memcpy(leaver.window, window(0), WINDOW);
         emu_hold(-1);
     }

@@ -122,7 +122,7 @@ static void rank_1_aborts(void *arg, uint64_t now) {
     (void)arg;
     if (!leaver.aborted && now >= leaver.at) {
         leaver.aborted = 1;
-        k.host[1].abort = (uint64_t)symmAborted << 32 | 2;
+        k.host[0].death = k.host[1].abort = (uint64_t)symmAborted << 32 | 2;
     }
     if (!leaver.aborted || leaver.over || !emu_ended(1)) return;
     leaver.over = 1;
@@ -130,8 +130,8 @@ static void rank_1_aborts(void *arg, uint64_t now) {
 }
 
 /* When a rank that aborts has ended its own kernel, each warp of a peer writes at most the piece
- * that it is at to its window; and what it has stored before may still be on the way. The look of
- * one of them may have been early: it is at another piece by then. */
+ * that it is at to its window; and what it has stored before may still be on the way. Its look may
+ * have been early, so that it is at another piece by then. One that leaves knows why. */
 static void an_aborted_ranks_windows_are_left_alone(void) {
     enum { PIECE = 4096, ON_THE_WAY = 256 * 16, WARPS = 2 };
     char why[256] = "";
@@ -143,6 +143,7 @@ static void an_aborted_ranks_windows_are_left_alone(void) {
         for (int r = 0; r < 2; r++) launch_flood(r, 1, &bytes);
         even_out();
         leaver.at = 4000 + draw(40000), leaver.aborted = leaver.over = 0;
+        const uint64_t kernels = ((const symm_gpu_ctl *)(void *)k.flat)->p2p.kernels;
         emu_between(rank_1_aborts, NULL);
         const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
         emu_between(NULL, NULL);
@@ -150,7 +151,10 @@ static void an_aborted_ranks_windows_are_left_alone(void) {
         for (unsigned b = 0; leaver.over && b < MEMORY; b++)
             late += memory(1)[b] != leaver.memory[b];
         in_the_middle += late > 0;
-        T_CHECKF(late <= (WARPS + 1) * PIECE + ON_THE_WAY,
+        const symm_gpu_p2p *own = &((const symm_gpu_ctl *)(void *)k.flat)->p2p; /* rank 0's */
+        T_CHECKF(own->kernels != kernels || k.host[0].abort, "T_SEED=%llu: it left for nothing",
+                 (unsigned long long)seed - 20000);
+        T_CHECKF(late <= 2 * WARPS * PIECE + ON_THE_WAY,
                  "T_SEED=%llu: %u bytes were written into the window of a rank that had left",
                  (unsigned long long)seed - 20000, late);
         end();

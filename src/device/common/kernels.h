@@ -82,7 +82,7 @@ extern int symm_test_images;
 #endif
 
 /* Runs kernel `id` with these arguments on the calling thread, CTA after CTA. out->code is 0 or the
- * symmResult_t with which the kernel left; it has then set its peers' abort words, and the
+ * symmResult_t with which the kernel left; it has then told its peers, and the
  * communicator must not be used again. */
 void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out);
 

@@ -173,8 +173,9 @@ typedef struct {
     uint64_t
         stream; /* GPUs, thread ranks that share one: the stream of the owner's last eager call */
     uint64_t driver; /* thread ranks: the thread that called this one last (driver.h) */
-    /* As abort: a peer that has died while its death was no error yet. Written by the owner's
-     * watcher; whoever waits for a peer, or comes to use the communicator, ends with it. */
+    /* As abort: a peer that has died or aborted while that was no error yet. Written by the owner's
+     * watcher, by the peer that aborts, and by kernels that leave for it; whoever waits for a peer,
+     * or comes to use the communicator, ends with it. */
     uint64_t death;
     uint64_t pid; /* of the owner's process, as its peers know it; host backend */
     symm_call_log call_log;

@@ -13,11 +13,11 @@
 void symm_signal_raise(uint64_t *raised, uint64_t count);
 /* How often the signal was raised; what was put before is seen. */
 uint64_t symm_signal_raised(const uint64_t *raised);
-/* Waits until `peer` has raised it `want` times. 0, or non-zero: *out says why not, and the peers'
- * abort words are set. */
+/* Waits until `peer` has raised it `want` times. 0, or non-zero: *out says why not, and the peers
+ * have been told. */
 int symm_signal_wait(const symm_args *a, const uint64_t *raised, uint64_t want, int peer,
                      symm_outcome *out);
-/* The peers' abort words are set to *out's reason. */
+/* The peers are told *out's reason. */
 void symm_signal_give_up(const symm_args *a, symm_outcome *out);
 
 /* A kernel of the program waits until *word, which `peer` releases (-1: any rank), is at most

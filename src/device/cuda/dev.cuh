@@ -60,41 +60,62 @@ DEV int peer_of(int rank, int n, int q) {
 
 /* ---- leaving early --------------------------------------------------------------------------- */
 
+/* p has begun this call and its CTA has not ended it. Messages and one-sided calls, which have no
+ * epoch, look at `over` before each piece instead. */
+DEV int is_inside(const symm_args *a, int p, uint32_t epoch) {
+    const uint64_t sig = get8(&ctl_of(a, a->rank)->inbox[p].sig[epoch & 1u]);
+    return epoch && (uint32_t)(sig >> 32) == epoch &&
+           (int32_t)(get4(&ctl_of(a, p)->epoch[blockIdx.x]) - epoch) < 0;
+}
+
+/* Tells one peer. The end of a rank (late) peers may mind only when they need it (peerDeath): such
+ * a reason goes into the death word. Whose config says otherwise has been told at once, by the host
+ * of that rank or by its own watcher. But who is inside this call may be loading from windows that
+ * are their user's again: it must not succeed. */
+DEV void tell(const symm_args *a, int p, uint32_t epoch, uint64_t word, int late) {
+    symm_ctl *theirs = host_of(a, p);
+    if (get8(&theirs->abort)) return;
+    if (!late || is_inside(a, p, epoch))
+        give8(&theirs->abort, word);
+    else if (!get8(&theirs->death))
+        give8(&theirs->death, word);
+}
+
 /* Writes the reason into this rank's host block and into every peer's, whose kernels would
- * otherwise wait for ours for ever. The first reason stays. If two ranks write at once, either may
- * stay. That this rank itself has aborted or revoked, its host has told the peers before, each as
- * its config says (end_peers in revoke.c). */
+ * otherwise wait for ours for ever. The first reason stays, and is told, also one that was no error
+ * until now: behind a kernel that has left others find what follows from that. If two ranks write
+ * at once, either may stay. */
 static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, uint32_t code,
                                           int rank, int stage) {
-    const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
     symm_ctl *own = host_of(a, a->rank);
-    if (!get8(&own->abort)) {
+    const uint64_t death = get8(&own->death);
+    uint64_t word = get8(&own->abort);
+    if (!word) {
+        word = death ? death : (uint64_t)code << 32 | (uint32_t)(rank + 1);
         put8(&own->left, (uint64_t)epoch << 32 | (uint32_t)stage);
         give8(&own->abort,
               word); /* pairs with the acquire in symm_comm_adopt_abort: `left` is there */
     }
-    const int told = code == symmAborted && rank == a->rank;
-    for (int q = 1; !told && q < a->nranks; q++) {
-        symm_ctl *theirs = host_of(a, peer_of(a->rank, a->nranks, q));
-        if (!get8(&theirs->abort)) give8(&theirs->abort, word);
-    }
+    const int late = word >> 32 == symmAborted || word == death;
+    for (int q = 1; q < a->nranks; q++) tell(a, peer_of(a->rank, a->nranks, q), epoch, word, late);
     /* Later kernels see this without asking the host, which takes a millisecond with many warps. A
      * kernel that finds our announcements must not write memory that is the user's again. Written
      * after the reason; pairs with look_over in open_kernel and elsewhere. The reason comes before,
-     * so that the host of a kernel that has left by `over` finds it. */
+     * so that a kernel that has left by `over`, and its host, find it. */
     __threadfence_system();
     for (int p = 0; p < a->nranks; p++) put4(&ctl_of(a, p)->over, 1);
 }
 
 /* One thread of a CTA that has left, at its end. If it left by `over` alone there may be no reason
  * here yet: a peer has aborted, which was no error of this rank until it needed the peer. Now it
- * is. */
+ * is. If this rank has aborted, the CTA's peers have not been told yet. */
 static __device__ __noinline__ void give_reason(const symm_args *a, uint32_t epoch, int stage) {
     symm_ctl *own = host_of(a, a->rank);
     __threadfence_system(); /* `over` was read; pairs with that in leave: the death word is there */
     const uint64_t death = take8(&own->death); /* pairs with end_peers in revoke.c */
-    if (death && !get8(&own->abort))
-        leave(a, epoch, (uint32_t)(death >> 32), (int)(uint32_t)death - 1, stage);
+    const uint64_t abort = get8(&own->abort), why = abort ? abort : death;
+    if (why && (!abort || (int)(uint32_t)abort - 1 == a->rank))
+        leave(a, epoch, (uint32_t)(why >> 32), (int)(uint32_t)why - 1, stage);
 }
 
 /* The rank whose signature of this epoch has come and differs from ours: it will never send what we
@@ -135,8 +156,9 @@ static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t e
     const uint64_t now = clock_ns();
     uint32_t code = 0;
     int rank = peer;
-    if (!abort) abort = take8(&host_of(a, a->rank)->death); /* pairs with symm_comm_note_death */
-    if (!since) since = now & ~LEFT_SEEN;                   /* no clock is near 0 */
+    /* pairs with symm_comm_note_death, end_peers and tell */
+    if (!abort) abort = take8(&host_of(a, a->rank)->death);
+    if (!since) since = now & ~LEFT_SEEN; /* no clock is near 0 */
     const uint64_t waited = now - (since & ~LEFT_SEEN);
     if (abort)
         code = (uint32_t)(abort >> 32), rank = (int)(uint32_t)abort - 1;

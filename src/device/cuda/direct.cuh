@@ -72,7 +72,7 @@ template <int SOURCES> DEV int trade_offsets(run &r, places &at) {
         at.src[p] = a->src_off, at.dst[p] = a->dst_off;
         if (p == a->rank) continue;
         /* A rank that is leaving does not announce its buffers, because its program may reuse
-         * them. Its peers find the reason in the abort word. Pairs with take_offsets. */
+         * them. Its peers find the reason in their words. Pairs with take_offsets. */
         if (blockIdx.x == 0 && !r.over) {
             if (SOURCES) put_offset(out->src_off[parity], a->src_off, r.epoch);
             put_offset(out->dst_off[parity], a->dst_off, r.epoch);

@@ -141,8 +141,10 @@ SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) {
  * the deadline; gives the core away. *turns counts the calls of one wait. Returns 0 to go on
  * waiting, else the code that is now in c->out. */
 int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns);
-/* Parts of it: the abort word, and the death word too; the deadline and the peer's state. */
+/* Parts of it: the abort word, and the death word too; the deadline and the peer's state. And the
+ * peer's own abort word. */
 int symm_wait_abort_only(symm_cta *c, int stage);
+int symm_wait_abort_of(symm_cta *c, int peer, int stage);
 int symm_wait_abort(symm_cta *c, int stage);
 int symm_wait_clock(symm_cta *c, int peer, int stage, uint64_t *turns);
 
@@ -229,8 +231,8 @@ SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
     return 0;
 }
 
-/* Sets the peers' abort words to c->out's reason: whoever waits for this rank would wait for
- * ever. Of its own abort they have been told, each as its config says. */
+/* Sets the peers' abort words, or their death words, to c->out's reason: whoever waits for this
+ * rank would wait for ever. */
 void symm_tell_peers(const symm_cta *c);
 /* ---- memory of a peer that is not mapped here (direct.c) ------------------------------------- */
 

@@ -17,10 +17,10 @@
  *
  *   1. A kernel that leaves with an error sets the abort word of every peer, or finds it set, and
  *      fences, before it returns (symm_kernel_run). So the word is there before the owner's user
- *      writes the buffer.
- *   2. A rank looks at its own abort word, behind a fence, after the last read of a CTA and before
- *      that CTA counts as done (symm_direct_check). If the read brought a byte that was written
- *      after the owner left, the word is seen, and the call ends with the owner's error.
+ *      writes the buffer. Of an abort of its own rank some peers have the death word instead.
+ *   2. A rank looks at its own words, behind a fence, after the last read of a CTA and before that
+ *      CTA counts as done (symm_direct_check). If the read brought a byte that was written after
+ *      the owner left, the word is seen, and the call ends with the owner's error.
  *   3. A rank that got its result by way of another one's read, a slice of a reduction, has
  *      acquired a word that was released after that read. So 2 holds for it too.
  *
@@ -36,9 +36,28 @@
 #include "base/fail.h"
 #include "machine/peer_memory.h"
 
+/* p has been in this call and is done with it. Messages have no epoch: there is no such word. */
+static int has_done(const symm_cta *c, int p) {
+    const uint32_t at = symm_ld_relaxed4(&symm_ctl_of(c->a, p)->epoch[c->cta]);
+    return c->epoch && (int32_t)(at - c->epoch) >= 0;
+}
+
+/* Point 1 of a rank that has aborted while we mind that only if we need it (peerDeath): our death
+ * word was set before, and its own abort word. What we have read in its windows may be something
+ * else, too, so calls between windows come here as well. */
+static int aborted_inside(symm_cta *c) {
+    for (int q = 1; q < c->a->nranks; q++) {
+        const int p = symm_peer(c->a, q);
+        if (!has_done(c, p) && symm_wait_abort_of(c, p, SYMM_STAGE_DIRECT)) return 1;
+    }
+    return 0;
+}
+
 int symm_direct_check(symm_cta *c) {
     symm_fence(); /* pairs with that behind symm_tell_peers (kernels_host.c) */
-    return symm_wait_abort_only(c, SYMM_STAGE_DIRECT);
+    if (symm_wait_abort_only(c, SYMM_STAGE_DIRECT)) return 1;
+    /* acquire: pairs with end_peers of revoke.c; the rank's epochs came before */
+    return symm_ld_acquire(&c->ctl->death) && aborted_inside(c);
 }
 
 /* A peer that has left and freed its buffer has told us before; one that is gone is a death, which

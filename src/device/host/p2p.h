@@ -66,7 +66,7 @@ typedef struct {
 } symm_p2p_outcome;
 
 /* Runs the list. `channels` have their `first`; the rest is set here, so a list may be run again.
- * After an error the peers' abort words are set, and the communicator must not be used again. */
+ * After an error the peers have been told, and the communicator must not be used again. */
 void symm_p2p_run(const symm_args *a, const symm_p2p_op *ops, symm_p2p_channel *channels, int n,
                   symm_p2p_outcome *out);
 

@@ -34,13 +34,16 @@ static int leave(symm_cta *c, uint32_t code, int rank, int stage) {
     return 1;
 }
 
+/* The end of a rank goes into the death word, as peers may mind it only when they need it
+ * (peerDeath). Who minds it at once has been told by that rank's host or by its own watcher. */
 void symm_tell_peers(const symm_cta *c) {
-    if (c->out->code == symmAborted && c->out->rank == c->a->rank) return; /* end_peers, revoke.c */
-    uint64_t word = ((uint64_t)c->out->code << 32) | (uint32_t)(c->out->rank + 1);
+    const uint64_t word = ((uint64_t)c->out->code << 32) | (uint32_t)(c->out->rank + 1);
+    const int late = c->out->code == symmAborted || word == symm_ld_relaxed(&c->ctl->death);
     for (int p = 0; p < c->a->nranks; p++) {
-        uint64_t none = 0; /* the first reason stays; pairs with the acquire in symm_wait_slow */
-        if (p != c->a->rank)
-            __atomic_compare_exchange_n(&symm_ctl_of(c->a, p)->abort, &none, word, 0,
+        symm_ctl *theirs = symm_ctl_of(c->a, p);
+        uint64_t none = 0; /* the first reason stays; pairs with the acquires in told */
+        if (p != c->a->rank && !(late && symm_ld_relaxed(&theirs->abort)))
+            __atomic_compare_exchange_n(late ? &theirs->death : &theirs->abort, &none, word, 0,
                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED);
     }
 }
@@ -92,12 +95,15 @@ int symm_wait_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
 }
 
 static int told(symm_cta *c, const uint64_t *word, int stage) {
-    /* pairs with set_word of revoke.c, the peers' tell_peers and symm_comm_note_death */
+    /* pairs with set_word of revoke.c and the peers' symm_tell_peers */
     const uint64_t why = symm_ld_acquire(word);
     return why && leave(c, (uint32_t)(why >> 32), (int)(uint32_t)why - 1, stage);
 }
 int symm_wait_abort_only(symm_cta *c, int stage) {
     return told(c, &c->ctl->abort, stage);
+}
+int symm_wait_abort_of(symm_cta *c, int peer, int stage) {
+    return told(c, &symm_ctl_of(c->a, peer)->abort, stage);
 }
 int symm_wait_abort(symm_cta *c, int stage) {
     return told(c, &c->ctl->abort, stage) || told(c, &c->ctl->death, stage);

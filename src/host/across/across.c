@@ -195,7 +195,7 @@ symmResult_t symm_across_look_inside(const symm_across *s) {
     char why[SYMM_ERR_TEXT];
     symm_comm *c;
     SYMM_TRY(symm_comm_visit_made(s->outer.inner, &c));
-    const symmResult_t r = symm_comm_told(c);
+    const symmResult_t r = symm_comm_used(c); /* who waits for another domain uses this one, too */
     symm_comm_unvisit(c);
     if (!r) return symmSuccess;
     snprintf(why, sizeof why, "%s", symm_status_text());

@@ -63,12 +63,13 @@ static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *
 }
 
 /* If the mesh was revoked meanwhile (an exchange failed half-way, or a rank died), the parent is
- * over too. */
+ * over too. A shrink behind an abort that is no error yet leaves it so. */
 static void learn_end(symm_comm *c, symmResult_t r) {
     char text[SYMM_ERR_TEXT], own[SYMM_ERR_TEXT];
     const int other = !r || r == symmInvalidArgument || r == symmMismatch; /* than this rank's */
     if (!symm_mesh_revoked(c->mesh) ||
-        atomic_load_explicit(&c->failure.code, memory_order_acquire) != symmSuccess)
+        atomic_load_explicit(&c->failure.code, memory_order_acquire) != symmSuccess ||
+        (!r && symm_comm_death_word(c)))
         return;
     snprintf(own, sizeof own, "%s", symm_status_text());
     symm_comm_reason(c, symmRemoteError, -1, text, sizeof text);
