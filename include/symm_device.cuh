@@ -216,9 +216,11 @@ SYMM_DEV int out_of_range(const symmDevComm_t &dc, uint64_t at, uint64_t end, ui
 }
 
 /* A group's session cannot begin: 1. Later kernels end here once one has given up on any rank: the
- * epochs of ranks differ then. Begun beside the load of the epoch, whose time hides its own. */
+ * epochs of ranks differ then. Begun beside the load of the epoch, whose time hides its own; who
+ * finds 1 calls give_reason behind it. */
 SYMM_DEV int unusable(const symmDevComm_t &dc, unsigned index, uint32_t what) {
-    return out_of_range(dc, index, (unsigned)dc.barriers, what) || is_over(dc, what);
+    return out_of_range(dc, index, (unsigned)dc.barriers, what) ||
+           symm_ptx::get4(over_word(dc, dc.rank)); /* pairs with leave, also of dev.cuh */
 }
 
 } // namespace symm_dev
@@ -289,6 +291,7 @@ template <class Group> class symmDevBarrier {
         : dc(dev), at(index), bad(symm_dev::unusable(dev, index, symm_dev::BARRIER)) {
         if (symm_dev::CHECKED && bad) at = 0;
         epoch = symm_ptx::get8(symm_dev::epochs(dc, at));
+        if (bad) symm_dev::give_reason(dc, symm_dev::BARRIER);
         bad = group.any(bad); /* and all have read the epoch before leave_barrier writes it */
     }
     symmDevBarrier(const symmDevBarrier &) = delete;

@@ -49,6 +49,7 @@ template <class Group> class symmDevPackets {
         if (symm_dev::CHECKED && bad) at = 0;
         const uint32_t last = (uint32_t)symm_ptx::get8(symm_dev::epochs(dc, at) + 1);
         epoch = last == 0xffffffffu ? 2u : last + 1u; /* never 0; the parity goes on */
+        if (bad) symm_dev::give_reason(dc, symm_dev::PACKET);
         bad = group.any(bad); /* and all have read the epoch before end writes it */
     }
     symmDevPackets(const symmDevPackets &) = delete;

@@ -1,5 +1,6 @@
 /* make.c - making and ending communicators. Any thread; no lock. A handle is written when the call
  * is made, as NCCL does; in a group it can be used when the group has ended. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -295,14 +296,17 @@ static int has_failed(const nccl_comm *c) {
 
 static ncclResult_t end(nccl_comm *c, int state, symmResult_t (*how)(symmComm_t comm)) {
     const int failed = how == symmCommAbort || has_failed(c);
-    ncclResult_t code = nccl_of(how(c->comm));
+    const symmResult_t r = how(c->comm);
+    /* Another thread has aborted it, and is about to end it. */
+    while (r == symmAborted && lives(c)) sched_yield();
+    ncclResult_t code = r == symmAborted ? ncclSuccess : nccl_of(r);
     if (code && lives(c)) { /* refused, as in a group that uses it */
         atomic_store_explicit(&c->state, state, memory_order_release);
         return code;
     }
     if (c->over) {
-        const ncclResult_t r = symm_nccl_shadow_end(c, failed || code);
-        if (!code) code = r;
+        const ncclResult_t shadow = symm_nccl_shadow_end(c, failed || r);
+        if (!code) code = shadow;
     }
     symm_nccl_shapes_end(c, 0);
     symm_nccl_windows_end(c);

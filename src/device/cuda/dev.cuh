@@ -75,10 +75,8 @@ DEV int is_inside(const symm_args *a, int p, uint32_t epoch) {
 DEV void tell(const symm_args *a, int p, uint32_t epoch, uint64_t word, int late) {
     symm_ctl *theirs = host_of(a, p);
     if (get8(&theirs->abort)) return;
-    if (!late || is_inside(a, p, epoch))
-        give8(&theirs->abort, word);
-    else if (!get8(&theirs->death))
-        give8(&theirs->death, word);
+    if (late && !get8(&theirs->death)) give8(&theirs->death, word); /* first: it is late there */
+    if (!late || is_inside(a, p, epoch)) give8(&theirs->abort, word);
 }
 
 /* Writes the reason into this rank's host block and into every peer's, whose kernels would
@@ -108,13 +106,13 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
 
 /* One thread of a CTA that has left, at its end. If it left by `over` alone there may be no reason
  * here yet: a peer has aborted, which was no error of this rank until it needed the peer. Now it
- * is. If this rank has aborted, the CTA's peers have not been told yet. */
+ * is. And who is inside the call with this CTA has not been told of the end of a rank yet. */
 static __device__ __noinline__ void give_reason(const symm_args *a, uint32_t epoch, int stage) {
     symm_ctl *own = host_of(a, a->rank);
     __threadfence_system(); /* `over` was read; pairs with that in leave: the death word is there */
     const uint64_t death = take8(&own->death); /* pairs with end_peers in revoke.c */
     const uint64_t abort = get8(&own->abort), why = abort ? abort : death;
-    if (why && (!abort || (int)(uint32_t)abort - 1 == a->rank))
+    if (why && (!abort || why >> 32 == symmAborted || why == death))
         leave(a, epoch, (uint32_t)(why >> 32), (int)(uint32_t)why - 1, stage);
 }
 

@@ -241,6 +241,8 @@ int symm_direct_read(symm_cta *c, int peer, void *mine, uint64_t theirs, uint64_
 /* After the last read of a CTA, by whichever rank, that its result has come from. 0, or non-zero: a
  * rank has left with an error, so what was read may be something else. */
 int symm_direct_check(symm_cta *c);
+/* The same between windows, of ranks that have aborted while that was no error yet (peerDeath). */
+int symm_abort_check(symm_cta *c);
 
 SYMM_DEV int symm_is_private(uint64_t off) {
     return off >> 62 == SYMM_PRIVATE >> 62;

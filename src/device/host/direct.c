@@ -53,11 +53,15 @@ static int aborted_inside(symm_cta *c) {
     return 0;
 }
 
-int symm_direct_check(symm_cta *c) {
+int symm_abort_check(symm_cta *c) {
     symm_fence(); /* pairs with that behind symm_tell_peers (kernels_host.c) */
-    if (symm_wait_abort_only(c, SYMM_STAGE_DIRECT)) return 1;
     /* acquire: pairs with end_peers of revoke.c; the rank's epochs came before */
     return symm_ld_acquire(&c->ctl->death) && aborted_inside(c);
+}
+
+int symm_direct_check(symm_cta *c) {
+    symm_fence(); /* as in symm_abort_check */
+    return symm_wait_abort_only(c, SYMM_STAGE_DIRECT) || symm_abort_check(c);
 }
 
 /* A peer that has left and freed its buffer has told us before; one that is gone is a death, which

@@ -98,9 +98,12 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
         if (c.cta == 0) symm_post_signature(&c);
         run_body(id, &c);
         if (c.cta == 0 && !out->code) check_signatures(&c);
-        if ((a->flags & SYMM_ARG_DIRECT || a->extents || symm_ld_relaxed(&ctl->death)) &&
-            !out->code)
-            symm_direct_check(&c);
+        if (!out->code) {
+            if (a->flags & SYMM_ARG_DIRECT || a->extents)
+                symm_direct_check(&c);
+            else
+                symm_abort_check(&c);
+        }
         if (!out->code) advance(&c);
     }
     if (out->code) {

@@ -138,7 +138,7 @@ void symm_p2p_run(const symm_args *a, const symm_p2p_op *ops, symm_p2p_channel *
     }
     run(&p, channels, n);
     if (p.cta.ctl->p2p.waits) note_wait(&p, NULL);
-    if (!out->left.code && symm_ld_relaxed(&p.cta.ctl->death)) symm_direct_check(&p.cta);
+    if (!out->left.code) symm_abort_check(&p.cta);
     if (!out->left.code) return;
     out->op = p.at;
     symm_tell_peers(&p.cta);

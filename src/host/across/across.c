@@ -191,11 +191,11 @@ symmResult_t symm_across_fail(symm_across *s, symmResult_t r) {
 }
 
 /* What the inner one says numbers ranks by their places. */
-symmResult_t symm_across_look_inside(const symm_across *s) {
+symmResult_t symm_across_look_inside(const symm_across *s, int uses) {
     char why[SYMM_ERR_TEXT];
     symm_comm *c;
     SYMM_TRY(symm_comm_visit_made(s->outer.inner, &c));
-    const symmResult_t r = symm_comm_used(c); /* who waits for another domain uses this one, too */
+    const symmResult_t r = uses ? symm_comm_used(c) : symm_comm_told(c);
     symm_comm_unvisit(c);
     if (!r) return symmSuccess;
     snprintf(why, sizeof why, "%s", symm_status_text());
@@ -203,7 +203,7 @@ symmResult_t symm_across_look_inside(const symm_across *s) {
                     s->outer.name, s->map.domain, why);
 }
 
-symmResult_t symm_across_look(symm_across *s) {
+symmResult_t symm_across_look(symm_across *s, int uses) {
     symm_net_word word;
     SYMM_TRY(symm_across_known(s));
     if (s->gpu) SYMM_TRY(symm_across_gpu_look(s));
@@ -213,7 +213,7 @@ symmResult_t symm_across_look(symm_across *s) {
         return SYMM_ERR((symmResult_t)word.code,
                         "communicator %s: a rank of domain %d says: %.400s", s->outer.name,
                         word.domain, word.text);
-    return symm_across_look_inside(s);
+    return symm_across_look_inside(s, uses);
 }
 
 symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out) {

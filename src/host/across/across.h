@@ -85,10 +85,11 @@ symmResult_t symm_across_enter(symm_across *s);
 void symm_across_leave(symm_across *s);
 /* symmSuccess, or why it is over, with its text as the thread's last error. Any thread. */
 symmResult_t symm_across_known(symm_across *s);
-/* The same, where the inner one and the mover are asked too. The thread inside. */
-symmResult_t symm_across_look(symm_across *s);
+/* The same, where the inner one and the mover are asked too. uses: for who waits or calls: to them
+ * the end of a rank of this domain is an error (peerDeath). The thread inside. */
+symmResult_t symm_across_look(symm_across *s, int uses);
 /* Whether the inner one is over. */
-symmResult_t symm_across_look_inside(const symm_across *s);
+symmResult_t symm_across_look_inside(const symm_across *s, int uses);
 /* It is over, for the reason in the thread's last error: for this domain and for the others.
  * Returns r. The thread inside. */
 symmResult_t symm_across_fail(symm_across *s, symmResult_t r);

@@ -159,7 +159,8 @@ symmResult_t symm_across_begin(symm_across *s) {
 symmResult_t symm_across_run(symm_across *s, symmStream_t stream, symmResult_t (*fn)(void *arg),
                              void *arg) {
     /* Asking the mover takes some us. Waits do; and who never waits, a sender, once in a while. */
-    symmResult_t r = s->turns++ % ASK_EVERY ? symm_across_look_inside(s) : symm_across_look(s);
+    symmResult_t r =
+        s->turns++ % ASK_EVERY ? symm_across_look_inside(s, 1) : symm_across_look(s, 1);
     if (s->gpu) return r ? symm_across_fail(s, r) : symm_across_gpu_run(s, stream, fn, arg);
     pushed p = {.s = s};
     symm_progress with = {push, &p};

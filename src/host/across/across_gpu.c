@@ -88,7 +88,7 @@ static symmResult_t await(symm_across *s, nccl_result code, const char *call, ui
             return SYMM_ERR(symmTimeout,
                             "communicator %s: %s has not ended within %lld ms (SYMM_SETUP_TIMEOUT)",
                             s->outer.name, call, (long long)s->setup_ms);
-        SYMM_TRY(symm_across_look(s));
+        SYMM_TRY(symm_across_look(s, 1));
         usleep(SYMM_ACROSS_GPU_NAP_US);
         const nccl_result asked = g->nccl->ncclCommGetAsyncError(g->comm, &code);
         if (asked) code = asked;
@@ -104,7 +104,7 @@ static symmResult_t await_stream(symm_across *s, cu_stream stream, uint64_t unti
                             "communicator %s: the first messages of NCCL have not come within "
                             "%lld ms (SYMM_SETUP_TIMEOUT)",
                             s->outer.name, (long long)s->setup_ms);
-        SYMM_TRY(symm_across_look(s));
+        SYMM_TRY(symm_across_look(s, 1));
         usleep(SYMM_ACROSS_GPU_NAP_US);
     }
     return symm_cuda_error(cu, "the first messages of NCCL");

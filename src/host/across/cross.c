@@ -53,7 +53,7 @@ typedef struct {
 
 static symmResult_t look(symm_across *s, wait *w, int left, int rank) {
     const uint64_t now = symm_now_ns();
-    SYMM_TRY(symm_across_look(s));
+    SYMM_TRY(symm_across_look(s, 1));
     if (!w->moved_ns || left < w->left) *w = (wait){.moved_ns = now, .left = left};
     if (!w->gone_ns && s->net->ops->is_gone(s->net, rank)) w->gone_ns = now;
     if (w->gone_ns && now - w->gone_ns > GRACE_NS) return gone(s, rank);

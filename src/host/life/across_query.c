@@ -86,7 +86,7 @@ symmResult_t symm_across_info(symmComm_t comm, symmCommInfo_t *info) {
 static void look_at_gpus(symm_across *s) {
     if (pthread_mutex_trylock(&s->turn)) return;
     if (s->net) symm_across_say(s);
-    symmResult_t r = s->net && !symm_across_known(s) ? symm_across_look(s) : symmSuccess;
+    symmResult_t r = s->net && !symm_across_known(s) ? symm_across_look(s, 0) : symmSuccess;
     if (r) (void)symm_across_fail(s, r);
     symm_across_leave(s);
 }

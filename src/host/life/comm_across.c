@@ -258,7 +258,7 @@ symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmRe
 /* For a wait: the others may say meanwhile that it is over. The thread inside. */
 static symmResult_t hear(symm_across *s) {
     symmResult_t r = symm_across_known(s);
-    if (!r && (r = symm_across_look(s)) != symmSuccess) r = symm_across_fail(s, r);
+    if (!r && (r = symm_across_look(s, 1)) != symmSuccess) r = symm_across_fail(s, r);
     return r;
 }
 
@@ -267,7 +267,7 @@ static void tell(symm_across *s) {
     symm_across_say(s);
     symmResult_t r = symm_across_known(s);
     if (r || (!s->gpu && s->net->ops->enter(s->net))) return;
-    if ((r = symm_across_look(s)) != symmSuccess) symm_across_fail(s, r);
+    if ((r = symm_across_look(s, 0)) != symmSuccess) symm_across_fail(s, r);
 }
 
 /* The other domains hear of it now if this thread may enter the mover, else from the next call here
