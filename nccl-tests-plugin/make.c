@@ -294,12 +294,17 @@ static int has_failed(const nccl_comm *c) {
     return symmCommGetAsyncError(c->comm, &now) || now;
 }
 
+/* Of a destroy: another thread has aborted it, and is about to end it. The code is the reason why
+ * the communicator is over; what refuses a destroy has none of these. */
+static int is_aborted(symmResult_t r) {
+    return r == symmAborted || r == symmRemoteError || r == symmTimeout || r == symmMismatch;
+}
+
 static ncclResult_t end(nccl_comm *c, int state, symmResult_t (*how)(symmComm_t comm)) {
     const int failed = how == symmCommAbort || has_failed(c);
     const symmResult_t r = how(c->comm);
-    /* Another thread has aborted it, and is about to end it. */
-    while (r == symmAborted && lives(c)) sched_yield();
-    ncclResult_t code = r == symmAborted ? ncclSuccess : nccl_of(r);
+    while (is_aborted(r) && lives(c)) sched_yield();
+    ncclResult_t code = is_aborted(r) ? ncclSuccess : nccl_of(r);
     if (code && lives(c)) { /* refused, as in a group that uses it */
         atomic_store_explicit(&c->state, state, memory_order_release);
         return code;

@@ -88,20 +88,25 @@ static symmResult_t use(const fk *f, symmComm_t comm) {
     }
 }
 
+/* The next call ends with it, and so does all that comes behind. */
+static void ends_with(const fk *f, symmComm_t comm, symmResult_t why) {
+    symmResult_t async;
+    if (f->how % CALLS == NO_CALL) return;
+    T_EQ(use(f, comm), why);
+    names_the_victim(f, comm);
+    T_OK(symmCommGetAsyncError(comm, &async));
+    T_EQ(async, why);
+    T_ERR(symmBarrier(comm, NULL), why);
+    T_ERR(symmCommFinalize(comm), why);
+}
+
 static void used_later_rank(int rank, int n, void *arg) {
     fk *f = arg;
     symmComm_t comm = open_when_used(f, rank, n);
-    symmResult_t async;
     lose(f, rank, n);
     is_quiet(f, comm);
     kit_barrier(&f->k, n - 1);
-    if (f->how % CALLS != NO_CALL) {
-        T_EQ(use(f, comm), symmRemoteError);
-        names_the_victim(f, comm);
-        T_OK(symmCommGetAsyncError(comm, &async));
-        T_EQ(async, symmRemoteError);
-        T_ERR(symmBarrier(comm, NULL), symmRemoteError);
-    }
+    ends_with(f, comm, symmRemoteError);
     kit_barrier(&f->k, n - 1);
     shrink_and_work(f, rank, n, comm, f->how / CALLS);
 }
@@ -155,7 +160,6 @@ static void an_error_of_a_call_under_way(void) {
 
 static void aborted_rank(int rank, int n, void *arg) {
     fk *f = arg;
-    symmResult_t async;
     symmComm_t comm = open_when_used(f, rank, n);
     fk_works(comm, rank, n);
     kit_barrier(&f->k, n);
@@ -167,14 +171,7 @@ static void aborted_rank(int rank, int n, void *arg) {
     kit_barrier(&f->k, n);
     kit_sleep(SEEN_MS); /* until its connection has ended, too */
     is_quiet(f, comm);
-    if (f->how % CALLS != NO_CALL) {
-        T_EQ(use(f, comm), symmAborted);
-        names_the_victim(f, comm);
-        T_OK(symmCommGetAsyncError(comm, &async));
-        T_EQ(async, symmAborted);
-        T_ERR(symmBarrier(comm, NULL), symmAborted);
-        T_ERR(symmCommFinalize(comm), symmAborted);
-    }
+    ends_with(f, comm, symmAborted);
     kit_barrier(&f->k, n - 1);
     shrink_and_work(f, rank, n, comm, f->how / CALLS);
 }
