@@ -90,6 +90,30 @@ static void a_reason_in_the_pages_reaches_every_rank(void) {
     }
 }
 
+/* Rank 0 has waited for rank 1, which waits for rank 2, which has not called. */
+static void a_deadline_names_who_has_issued_fewer(void) {
+    T_EXPECT_WARNINGS();
+    for (int all = 0; all < 2; all++) {
+        gk_start(3, 0);
+        gk_open(comms, 3, NULL);
+        char *buf = gk_memory(0, 4096);
+        for (int r = 0; r < 2 + all; r++)
+            T_OK(symmAllReduce(buf, buf, 5, symmInt32, symmSum, comms[r], NULL));
+        leave_as_kernel(gk_inside(comms[0]), symmTimeout, 1, 1, SYMM_STAGE_PACKET);
+        for (int r = 0; r < 3; r++) {
+            T_ERR(symmBarrier(comms[r], NULL), symmTimeout);
+            const char *text = symmGetLastError(comms[r]);
+            T_MSG(text, "rank 1 did not come before a deadline");
+            T_MSG(text, "it has issued 1 collectives, the last symmAllReduce of 5 int32 (sum)");
+            T_EQ(strstr(text, "; fewer than that: rank 2") != NULL, !all);
+            T_EQ(strstr(text, "fewer") != NULL, !all);
+        }
+        T_OK(symmMemFree(buf));
+        gk_close(comms, 3);
+        GK_LEFT(0);
+    }
+}
+
 /* Straight to shrink, without a call in between that would have told. */
 static void shrink_learns_it_from_the_pages(void) {
     symmComm_t small[2];
@@ -560,10 +584,10 @@ static void host_memory_for_kernels(void) {
     GK_LEFT(0);
 }
 
-T_MAIN(T(a_reason_in_the_pages_reaches_every_rank), T(shrink_learns_it_from_the_pages),
-       T(abort_and_revoke_reach_all_pages), T(the_end_says_left),
-       T(explain_says_what_a_launch_does), T(dump_reads_the_blocks_of_all_gpus),
-       T(thread_ranks_of_one_gpu_have_streams_of_their_own), T(a_refused_launch_was_no_call),
-       T(thread_ranks_register_pieces), T(processes_register_pieces), T(reasons_cross_processes),
-       T(the_end_crosses_processes), T(guard_mode_checks_beside_threads),
-       T(host_memory_for_kernels))
+T_MAIN(T(a_reason_in_the_pages_reaches_every_rank), T(a_deadline_names_who_has_issued_fewer),
+       T(shrink_learns_it_from_the_pages), T(abort_and_revoke_reach_all_pages),
+       T(the_end_says_left), T(explain_says_what_a_launch_does),
+       T(dump_reads_the_blocks_of_all_gpus), T(thread_ranks_of_one_gpu_have_streams_of_their_own),
+       T(a_refused_launch_was_no_call), T(thread_ranks_register_pieces),
+       T(processes_register_pieces), T(reasons_cross_processes), T(the_end_crosses_processes),
+       T(guard_mode_checks_beside_threads), T(host_memory_for_kernels))

@@ -68,15 +68,18 @@ DEV int is_inside(const symm_args *a, int p, uint32_t epoch) {
            (int32_t)(get4(&ctl_of(a, p)->epoch[blockIdx.x]) - epoch) < 0;
 }
 
-/* Tells one peer. The end of a rank (late) peers may mind only when they need it (peerDeath): such
- * a reason goes into the death word. Whose config says otherwise has been told at once, by the host
- * of that rank or by its own watcher. But who is inside this call may be loading from windows that
- * are their user's again: it must not succeed. */
-DEV void tell(const symm_args *a, int p, uint32_t epoch, uint64_t word, int late) {
+/* The end of a rank, which peers may mind only when they need it (peerDeath). */
+DEV int is_late(const symm_args *a, uint64_t word) {
+    return word >> 32 == symmAborted || word == get8(&host_of(a, a->rank)->death);
+}
+
+/* Tells one peer. A reason that is late goes into the death word: whose config says otherwise has
+ * been told at once, by the host of that rank or by its own watcher. now: it must not go on. */
+DEV void tell(const symm_args *a, int p, uint64_t word, int late, int now) {
     symm_ctl *theirs = host_of(a, p);
     if (get8(&theirs->abort)) return;
     if (late && !get8(&theirs->death)) give8(&theirs->death, word); /* first: it is late there */
-    if (!late || is_inside(a, p, epoch)) give8(&theirs->abort, word);
+    if (!late || now) give8(&theirs->abort, word);
 }
 
 /* Writes the reason into this rank's host block and into every peer's, whose kernels would
@@ -94,8 +97,8 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
         give8(&own->abort,
               word); /* pairs with the acquire in symm_comm_adopt_abort: `left` is there */
     }
-    const int late = word >> 32 == symmAborted || word == death;
-    for (int q = 1; q < a->nranks; q++) tell(a, peer_of(a->rank, a->nranks, q), epoch, word, late);
+    const int late = is_late(a, word);
+    for (int q = 1; q < a->nranks; q++) tell(a, peer_of(a->rank, a->nranks, q), word, late, 0);
     /* Later kernels see this without asking the host, which takes a millisecond with many warps. A
      * kernel that finds our announcements must not write memory that is the user's again. Written
      * after the reason; pairs with look_over in open_kernel and elsewhere. The reason comes before,
@@ -106,14 +109,22 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
 
 /* One thread of a CTA that has left, at its end. If it left by `over` alone there may be no reason
  * here yet: a peer has aborted, which was no error of this rank until it needed the peer. Now it
- * is. And who is inside the call with this CTA has not been told of the end of a rank yet. */
+ * is. Whoever wrote a reason has told the peers, but of the end of a rank by a death word alone. A
+ * peer that is inside the call with this CTA must not succeed: it may be loading from windows that
+ * are their user's again once the CTA has ended. Hundreds of calls may be queued behind the one
+ * that left: with a reason here, and nobody inside, each asks the host once. */
 static __device__ __noinline__ void give_reason(const symm_args *a, uint32_t epoch, int stage) {
     symm_ctl *own = host_of(a, a->rank);
-    __threadfence_system(); /* `over` was read; pairs with that in leave: the death word is there */
-    const uint64_t death = take8(&own->death); /* pairs with end_peers in revoke.c */
-    const uint64_t abort = get8(&own->abort), why = abort ? abort : death;
-    if (why && (!abort || why >> 32 == symmAborted || why == death))
-        leave(a, epoch, (uint32_t)(why >> 32), (int)(uint32_t)why - 1, stage);
+    __threadfence_system(); /* `over` was read; pairs with that in leave: the reason is there */
+    uint64_t word = take8(&own->abort);
+    if (!word) {
+        word = take8(&own->death); /* pairs with end_peers in revoke.c */
+        if (word) leave(a, epoch, (uint32_t)(word >> 32), (int)(uint32_t)word - 1, stage);
+    }
+    for (int q = 1; word && q < a->nranks; q++) {
+        const int p = peer_of(a->rank, a->nranks, q);
+        if (is_inside(a, p, epoch)) tell(a, p, word, is_late(a, word), 1);
+    }
 }
 
 /* The rank whose signature of this epoch has come and differs from ours: it will never send what we

@@ -283,6 +283,21 @@ const char *symm_call_log_text(const symm_comm *c, int rank, char *text, size_t 
     return text;
 }
 
+const char *symm_call_log_fewer(const symm_comm *c, int rank, char *text, size_t cap) {
+    unsigned char in[SYMM_MAX_RANKS] = {0};
+    char who[160];
+    int many = 0, captured = 0;
+    for (int p = 0; p < c->nranks; p++) {
+        captured |= get(&of(c, p)->captured) != 0;
+        in[p] = get(&of(c, p)->calls) < get(&of(c, rank)->calls);
+        many += in[p];
+    }
+    const int some = many && !captured;
+    snprintf(text, cap, "%s%s", some ? "; fewer than that: " : "",
+             some ? symm_boot_ranks(in, c->nranks, who, sizeof who) : "");
+    return text;
+}
+
 /* In set-up, rank waits for those that have not begun its step. In a collective, for those that
  * have finished fewer, and for those that have finished as many and not issued this one. */
 static int is_awaited(const symm_comm *c, int rank, int p, const uint32_t *epochs) {

@@ -236,8 +236,27 @@ static void left_alone(const symm_comm *c, int rank, char *text, size_t cap) {
         symm_message_alone(rank, text, cap);
 }
 
+/* The rank that was waited for may have waited for another one, and its deadline was later. */
+static void timeout_reason(symm_comm *c, const char *who, int rank, char *text, size_t cap) {
+    char does[200] = "", fewer[200] = "";
+    const char *mate = "";
+    if (rank >= 0) {
+        symm_call_log_text(c, rank, does, sizeof does);
+        symm_call_log_fewer(c, rank, fewer, sizeof fewer);
+        if (c->gpus.mates[rank / 64] >> rank % 64 & 1)
+            mate = "; it is a thread of this process on the same GPU: before ranks wait let "
+                   "each stream run a kernel and the driver load kernels and graphs, and let "
+                   "no rank get far ahead (docs/gpu-rules.md, \"Ranks that share a GPU\")";
+    }
+    SYMM_SAY(text, cap,
+             "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
+             "%s%s%s%s%s",
+             who, rank >= 0 ? "; it has issued " : "", does, fewer, mate,
+             symm_driver_same(c, rank) ? SYMM_DRIVER_ALONE : "");
+}
+
 void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, size_t cap) {
-    char who[32] = "a rank", does[200];
+    char who[32] = "a rank";
     if (rank >= 0) snprintf(who, sizeof who, "rank %d", rank);
     switch (code) {
     case symmMismatch:
@@ -246,19 +265,7 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
         else
             mismatch_reason(c, who, text, cap);
         break;
-    case symmTimeout:
-        SYMM_SAY(text, cap,
-                 "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
-                 "%s%s%s%s",
-                 who, rank >= 0 ? "; it has issued " : "",
-                 rank >= 0 ? symm_call_log_text(c, rank, does, sizeof does) : "",
-                 rank >= 0 && c->gpus.mates[rank / 64] >> rank % 64 & 1
-                     ? "; it is a thread of this process on the same GPU: before ranks wait let "
-                       "each stream run a kernel and the driver load kernels and graphs, and let "
-                       "no rank get far ahead (docs/gpu-rules.md, \"Ranks that share a GPU\")"
-                     : "",
-                 symm_driver_same(c, rank) ? SYMM_DRIVER_ALONE : "");
-        break;
+    case symmTimeout: timeout_reason(c, who, rank, text, cap); break;
     case symmAborted: SYMM_SAY(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: SYMM_SAY(text, cap, "%s died or left the communicator", who); break;
     case symmInvalidUsage:
