@@ -128,14 +128,16 @@ template <int T, int OP> DEV typename elem<T>::acc scale_of(const run &r, int p)
  * cannot be used again. */
 template <int ORDERS = 0> DEV void close_kernel(run &r) {
     if (!is_data()) hear_signatures<ORDERS>(r);
-    if (!__syncthreads_or(r.left)) {
+    const int left = __syncthreads_or(r.left);
+    if (!left) {
         if (threadIdx.x == 0) r.ctl->epoch[blockIdx.x] = r.epoch;
         if (blockIdx.x == 0)
             for (unsigned b = gridDim.x + threadIdx.x; b < SYMM_GPU_MAX_CTAS; b += blockDim.x)
                 r.ctl->epoch[b] = r.epoch;
-    } else if (threadIdx.x == 0) {
-        give_reason(r.a, r.epoch, SYMM_STAGE_ENTER);
+        if (!r.a->gpu.serial) return;
     }
+    /* Behind the way out of a call that went well: what few calls need costs it no instructions. */
+    if (left && threadIdx.x == 0) give_reason(r.a, r.epoch, SYMM_STAGE_ENTER);
     if (!r.a->gpu.serial) return;
     /* All threads have written their epoch words: nothing of this CTA comes after the done word. */
     __syncthreads();
