@@ -1,5 +1,5 @@
 /* pmpi.h - what the files of the preload library share. It takes MPI's collectives through MPI's
- * profiling interface and runs them with symm on the host backend, between ranks of one host.
+ * profiling interface and runs them with symm on the host backend.
  *
  *   exports.c           the MPI_ functions: whether a call is served, and how it looks to symm
  *   exports_v.c         those with a count per rank
@@ -36,6 +36,7 @@ typedef struct pmpi_state {
     symmComm_t symm; /* NULL but while `how` is SERVED */
     enum { YOUNG, SERVED, LEFT_TO_MPI } how;
     int rank, n, crowded, told; /* told: an error was said */
+    int apart;                  /* over several hosts */
     unsigned seen;              /* calls that MPI served while it was young */
     void *spare[2]; /* what goes in and what comes out, where the program's type has gaps */
     size_t room[2];

@@ -21,6 +21,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "symm_domains.h"
 #include "symm_host.h"
 #include "symm_mpi.h"
 
@@ -28,9 +29,9 @@ enum { OFF, AUTO, ALL }; /* SYMM_PMPI */
 
 #define NEVER SIZE_MAX
 static const struct {
-    size_t from, crowded, most, again;
+    size_t from, crowded, most, again, apart, apart_most;
 } pays[] = {
-#define CALL(name, from, crowded, most, again) {from, crowded, most, again},
+#define CALL(name, ...) {__VA_ARGS__},
 #include "calls.def"
 #undef CALL
 };
@@ -205,6 +206,25 @@ static int is_crowded(void) {
     return n > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+/* Open MPI 4.1 hangs or crashes when threads make communicators at once, and one over several hosts
+ * takes several. */
+static int is_one_thread(void) {
+    int level;
+    return !PMPI_Query_thread(&level) && level < MPI_THREAD_MULTIPLE;
+}
+
+/* Their names tell. SYMM_DOMAIN_SIZE cuts one host into several, for tests. Collective. */
+static int on_one_host(pmpi_state *s) {
+    char name[MPI_MAX_PROCESSOR_NAME] = "";
+    int n = 0, cut = getenv("SYMM_DOMAIN_SIZE") != NULL;
+    PMPI_Get_processor_name(name, &n);
+    unsigned mine = 2166136261u; /* FNV */
+    for (int i = 0; i < n; i++) mine = (mine ^ (unsigned char)name[i]) * 16777619u;
+    if (cut) mine += (unsigned)s->rank;
+    const unsigned set = agree(s, mine), unset = agree(s, ~mine);
+    return (set | unset) == ~0u; /* each bit is on all ranks 1, or on all 0 */
+}
+
 /* A buffer may be in a GPU's memory, and only MPI knows. */
 static int has_gpus(void) {
     static const char *const names[] = {"libcuda.so.1", "libamdhip64.so.5", "libamdhip64.so.6",
@@ -218,7 +238,7 @@ static int has_gpus(void) {
 
 /* Makes the symm communicator, or leaves all to MPI. Collective. All ranks are in it once they have
  * agreed, so the deadline is short. */
-enum { NO_GPUS = 1, CORES = 2, MADE = 4, DEADLINE_MS = 20000 };
+enum { NO_GPUS = 1, CORES = 2, MADE = 4, ONE_THREAD = 8, DEADLINE_MS = 20000 };
 static void open_state(pmpi_state *s) {
     char name[MPI_MAX_OBJECT_NAME] = "";
     int n;
@@ -228,16 +248,23 @@ static void open_state(pmpi_state *s) {
     config.peerDeath = SYMM_DEATH_WHEN_USED;
     s->how = LEFT_TO_MPI;
     config.timeoutMs = DEADLINE_MS;
-    const unsigned all = agree(s, (has_gpus() ? 0 : NO_GPUS) | (is_crowded() ? 0 : CORES));
+    const unsigned all = agree(s, (has_gpus() ? 0 : NO_GPUS) | (is_crowded() ? 0 : CORES) |
+                                      (is_one_thread() ? ONE_THREAD : 0));
     s->crowded = !(all & CORES);
-    if (!(all & NO_GPUS)) {
-        if (s->rank == 0)
-            pmpi_info("%s: MPI serves it: a rank uses GPUs, buffers may be in their memory", name);
+    const char *why = NULL;
+    if (!(all & NO_GPUS))
+        why = "a rank uses GPUs, buffers may be in their memory";
+    else if (!(all & ONE_THREAD) && !on_one_host(s))
+        why = "its ranks are on several hosts, and one has MPI_THREAD_MULTIPLE";
+    if (why) {
+        if (s->rank == 0) pmpi_info("%s: MPI serves it: %s", name, why);
         return;
     }
     const symmResult_t r = symmCommInitMPI(&s->symm, s->comm, &config);
     if (agree(s, r ? 0 : MADE)) {
+        symmDomainInfo_t domains = {.size = sizeof domains};
         s->how = SERVED;
+        s->apart = !symmDomainQuery(s->symm, &domains) && domains.domains > 1;
         return;
     }
     if (r == symmNotSupported)
@@ -272,7 +299,9 @@ pmpi_state *pmpi_begin(MPI_Comm comm) {
 
 int pmpi_serves(const pmpi_state *s, int call, size_t bytes) {
     const size_t from = s->crowded ? pays[call].crowded : pays[call].from;
-    return mode == ALL || (bytes >= from && bytes <= pays[call].most) || bytes >= pays[call].again;
+    if (mode == ALL) return 1;
+    if (s->apart) return bytes >= pays[call].apart && bytes <= pays[call].apart_most;
+    return (bytes >= from && bytes <= pays[call].most) || bytes >= pays[call].again;
 }
 
 int pmpi_beside(pmpi_state *s) {

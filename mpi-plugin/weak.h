@@ -4,7 +4,10 @@
 #ifndef WEAK_H_
 #define WEAK_H_
 
+#pragma weak MPI_Cancel
+#pragma weak MPI_Comm_create_group
 #pragma weak MPI_Comm_create_keyval
+#pragma weak MPI_Comm_dup
 #pragma weak MPI_Comm_free
 #pragma weak MPI_Comm_get_attr
 #pragma weak MPI_Comm_group
@@ -14,16 +17,25 @@
 #pragma weak MPI_Comm_set_attr
 #pragma weak MPI_Comm_set_errhandler
 #pragma weak MPI_Comm_size
+#pragma weak MPI_Comm_split
 #pragma weak MPI_Comm_test_inter
+#pragma weak MPI_Error_class
 #pragma weak MPI_Error_string
 #pragma weak MPI_Finalized
+#pragma weak MPI_Get_count
 #pragma weak MPI_Group_free
+#pragma weak MPI_Group_incl
 #pragma weak MPI_Group_translate_ranks
 #pragma weak MPI_Iallgather
 #pragma weak MPI_Initialized
+#pragma weak MPI_Iprobe
+#pragma weak MPI_Irecv
 #pragma weak MPI_Is_thread_main
+#pragma weak MPI_Isend
 #pragma weak MPI_Query_thread
+#pragma weak MPI_Recv
 #pragma weak MPI_Test
+#pragma weak MPI_Testsome
 #pragma weak OMPI_C_MPI_COMM_NULL_COPY_FN
 #pragma weak PMPI_Abort
 #pragma weak PMPI_Allgather
@@ -51,10 +63,12 @@
 #pragma weak PMPI_Gatherv
 #pragma weak PMPI_Get_count
 #pragma weak PMPI_Get_library_version
+#pragma weak PMPI_Get_processor_name
 #pragma weak PMPI_Initialized
 #pragma weak PMPI_Iprobe
 #pragma weak PMPI_Op_f2c
 #pragma weak PMPI_Pack
+#pragma weak PMPI_Query_thread
 #pragma weak PMPI_Recv
 #pragma weak PMPI_Reduce
 #pragma weak PMPI_Reduce_scatter
@@ -90,6 +104,7 @@
 #pragma weak ompi_mpi_double
 #pragma weak ompi_mpi_errors_return
 #pragma weak ompi_mpi_float
+#pragma weak ompi_mpi_group_null
 #pragma weak ompi_mpi_int
 #pragma weak ompi_mpi_int32_t
 #pragma weak ompi_mpi_int64_t

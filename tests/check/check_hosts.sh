@@ -1,7 +1,8 @@
 #!/bin/bash
 # check_hosts.sh - communicators over several hosts: namespaces of this machine with Open MPI's TCP
 # between them (tests/hosts.sh). The collectives, who is where, errors: tests/mp/mp_across.c.
-# Messages, communicators made from one: mp_p2p.c, mp_across_child.c.
+# Messages, communicators made from one: mp_p2p.c, mp_across_child.c. MPI programs that nobody
+# changed: mp_pmpi.c.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -51,7 +52,8 @@ on_hosts 2,2 block mp_across
 some='matrix matrix_in_rank_order ranks_are_where_they_say large_messages'
 on_hosts 1,2 cyclic mp_across $some
 on_hosts 1,1,2 cyclic mp_across $some
-for program in mp_p2p mp_across_child; do
+for program in mp_p2p mp_across_child mp_pmpi; do
+    [ -e "$build/test/$program" ] || continue # mp_pmpi is for Open MPI alone
     on_hosts 2,2 block $program
     on_hosts 1,1,2 cyclic $program
 done

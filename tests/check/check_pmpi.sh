@@ -87,6 +87,30 @@ SYMM_PMPI=auto launch 3 "$build/test/mp_pmpi" all_types_with_gaps any_call_after
     made_and_freed >"$dir/out" 2>"$dir/err"
 t_equal "sizes that symm serves between sizes that MPI does" "0 3" \
     "$? $(grep -c '^ok' "$dir/out")"
+
+# ---- over several domains: on one machine here; on hosts in check_hosts.sh ----
+for how in "3 1" "4 2" "3 2"; do
+    n=${how% *} size=${how#* }
+    T_HOSTS=1 SYMM_DOMAIN_SIZE=$size launch "$n" "$build/test/mp_pmpi" >"$dir/out" 2>"$dir/err"
+    t_equal "$n ranks in domains of $size, every call" "0 15 0" \
+        "$? $(grep -c '^ok' "$dir/out") $(grep -c '^not ok' "$dir/out")"
+    t_equal "each was served" "$(grep -c ^CALL mpi-plugin/calls.def)" \
+        "$(served | tr ';' '\n' | awk '$2 > 10' | wc -l)"
+done
+T_HOSTS=1 SYMM_PMPI=auto SYMM_DOMAIN_SIZE=2 launch 4 "$build/test/mp_pmpi" all_types_with_gaps \
+    any_call_after_any_other >"$dir/out" 2>"$dir/err"
+t_equal "sizes that symm serves between sizes that MPI does" "0 2" \
+    "$? $(grep -c '^ok' "$dir/out")"
+T_HOSTS=1 SYMM_PMPI=auto SYMM_DOMAIN_SIZE=2 launch 4 "$build/test/mp_pmpi" all_types_with_gaps \
+    >"$dir/out" 2>"$dir/err"
+t_equal "which sizes are served differs from those of one host" "Alltoall 0 Gather some" \
+    "$(served | tr ';' '\n' | awk '/Alltoall / { all = $2 } / Gather / { some = $2 }
+        END { print "Alltoall", all + 0, "Gather", some ? "some" : "none" }')"
+SYMM_DOMAIN_SIZE=2 launch 4 "$build/test/mp_pmpi" all_types_and_ops >"$dir/out" 2>"$dir/err"
+t_equal "with MPI_THREAD_MULTIPLE MPI serves all, and says why" "0 1 1" \
+    "$? $(grep -c '^ok' "$dir/out") $(grep -c 'several hosts, and one has MPI_THREAD_MULTIPLE$' \
+        "$dir/err")"
+
 if command -v gfortran >/dev/null 2>&1 && command -v "${MPIFORT:-mpifort}" >/dev/null 2>&1; then
     for module in USE_MPIFH USE_MPI USE_F08; do
         "${MPIFORT:-mpifort}" -O0 -w -std=legacy -D$module tests/check/pmpi_calls.F90 \

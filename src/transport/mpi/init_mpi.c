@@ -1,6 +1,6 @@
 /* init_mpi.c - symmCommInitMPI: one communicator over the ranks of an MPI communicator, whether
- * they share one domain or not. Part of libsymm-mpi; in libsymm-pmpi, whose own calls of MPI must
- * not come back to it, of one domain alone (SYMM_ONE_DOMAIN). The calling thread; no lock. */
+ * they share one domain or not. Part of libsymm-mpi, and of libsymm-pmpi, which takes none of the
+ * calls of MPI that are made here. The calling thread; no lock. */
 #include "symm_mpi.h"
 
 #include "base/status.h"
@@ -10,7 +10,6 @@
 #include "boot_mpi.h"
 #include "net_mpi.h"
 
-#ifndef SYMM_ONE_DOMAIN
 /* The communicator of this rank's domain. All ranks of mpicomm are here, so that a call of MPI
  * which waits for them all ends. */
 static symmResult_t open_inner(MPI_Comm mpicomm, const struct symm_domains *map,
@@ -55,13 +54,6 @@ static symmResult_t create(symmComm_t *comm, MPI_Comm mpicomm, const symmConfig_
     boot->ops->close(boot);
     return r;
 }
-#else
-static symmResult_t create(symmComm_t *comm, MPI_Comm mpicomm, const symmConfig_t *config,
-                           symm_boot *boot, const symm_wait *w) {
-    (void)mpicomm, (void)w;
-    return symm_comm_create(boot, config, comm);
-}
-#endif
 
 symmResult_t symmCommInitMPI(symmComm_t *comm, MPI_Comm mpicomm, const symmConfig_t *config) {
     symm_boot *boot;
