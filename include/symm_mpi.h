@@ -17,8 +17,8 @@ extern "C" {
  * communicator uses MPI no more: it may be used by any thread, in any order with others, and after
  * mpicomm is freed or MPI finalised.
  * If the ranks are on several hosts, the communicator spans several domains (symm_domains.h). What
- * is said of MPI here is then of one domain: this call also splits mpicomm and duplicates it three
- * times, which waits for all ranks without a deadline, and the communicator goes on to use MPI.
+ * is said of MPI here is then of one domain: this call also splits mpicomm four times, which waits
+ * for all ranks without a deadline, and the communicator goes on to use MPI.
  * Requires: MPI is initialised and not finalised. It is used by nonblocking calls only, all made by
  * the calling thread: below MPI_THREAD_SERIALIZED that is the thread that initialised MPI. If other
  * threads use MPI at the same time, MPI_THREAD_MULTIPLE is needed.

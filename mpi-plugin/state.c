@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -213,14 +214,23 @@ static int is_one_thread(void) {
     return !PMPI_Query_thread(&level) && level < MPI_THREAD_MULTIPLE;
 }
 
-/* Their names tell. SYMM_DOMAIN_SIZE cuts one host into several, for tests. Collective. */
+static unsigned hashed(unsigned h, const char *text, size_t bytes) { /* FNV */
+    for (size_t i = 0; i < bytes; i++) h = (h ^ (unsigned char)text[i]) * 16777619u;
+    return h;
+}
+
+/* What the library tells hosts apart by: the boot of the kernel and the network namespace.
+ * SYMM_DOMAIN_SIZE cuts one host into several, for tests. Collective. */
 static int on_one_host(pmpi_state *s) {
-    char name[MPI_MAX_PROCESSOR_NAME] = "";
-    int n = 0, cut = getenv("SYMM_DOMAIN_SIZE") != NULL;
-    PMPI_Get_processor_name(name, &n);
-    unsigned mine = 2166136261u; /* FNV */
-    for (int i = 0; i < n; i++) mine = (mine ^ (unsigned char)name[i]) * 16777619u;
-    if (cut) mine += (unsigned)s->rank;
+    char boot[64] = "", net[64] = "";
+    const char *cut = getenv("SYMM_DOMAIN_SIZE");
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f && !fgets(boot, sizeof boot, f)) boot[0] = 0;
+    if (f) fclose(f);
+    const ssize_t n = readlink("/proc/self/ns/net", net, sizeof net);
+    unsigned mine = hashed(2166136261u, boot, strlen(boot));
+    mine = hashed(mine, net, n > 0 ? (size_t)n : 0);
+    if (cut && atoi(cut) > 0) mine += 1 + (unsigned)s->rank;
     const unsigned set = agree(s, mine), unset = agree(s, ~mine);
     return (set | unset) == ~0u; /* each bit is on all ranks 1, or on all 0 */
 }
@@ -236,35 +246,57 @@ static int has_gpus(void) {
     return 0;
 }
 
+/* Why MPI serves the communicator; NULL: no reason. Collective. */
+static const char *left_why(pmpi_state *s) {
+    enum { NO_GPUS = 1, CORES = 2, ONE_THREAD = 4, MOST_APART = 4096 };
+    const unsigned all = agree(s, (has_gpus() ? 0 : NO_GPUS) | (is_crowded() ? 0 : CORES) |
+                                      (is_one_thread() ? ONE_THREAD : 0));
+    s->crowded = !(all & CORES);
+    s->apart = !on_one_host(s);
+    if (!(all & NO_GPUS)) return "a rank uses GPUs, buffers may be in their memory";
+    if (s->apart && !(all & ONE_THREAD))
+        return "its ranks are on several hosts, and one has MPI_THREAD_MULTIPLE";
+    if (s->apart && s->n > MOST_APART) return "its ranks are on several hosts, and too many";
+    return NULL;
+}
+
+/* The same, once it is made: what is measured has two ranks on a host. */
+static const char *left_behind(const pmpi_state *s) {
+    symmDomainInfo_t i = {.size = sizeof i};
+    if (!s->apart || mode == ALL) return NULL;
+    if (symmDomainQuery(s->symm, &i)) give_up(symmGetLastError(s->symm));
+    return 2 * i.domains > s->n ? "its hosts have fewer than two ranks each" : NULL;
+}
+
+static void left_to_mpi(pmpi_state *s, const char *name, const char *why) {
+    if (s->rank == 0) pmpi_info("%s: MPI serves it: %s", name, why);
+    if (s->symm) symmCommDestroy(s->symm);
+    s->symm = NULL;
+    s->how = LEFT_TO_MPI;
+}
+
 /* Makes the symm communicator, or leaves all to MPI. Collective. All ranks are in it once they have
- * agreed, so the deadline is short. */
-enum { NO_GPUS = 1, CORES = 2, MADE = 4, ONE_THREAD = 8, DEADLINE_MS = 20000 };
+ * agreed, so the deadline is short. Not over several hosts: there creation has calls of MPI that
+ * wait without one, and whom it has given up would not be in them. */
 static void open_state(pmpi_state *s) {
+    enum { MADE = 1, DEADLINE_MS = 20000 };
     char name[MPI_MAX_OBJECT_NAME] = "";
     int n;
     symmConfig_t config = SYMM_CONFIG_INITIALIZER;
     PMPI_Comm_get_name(s->comm, name, &n);
-    config.commName = *name ? name : NULL;
-    config.peerDeath = SYMM_DEATH_WHEN_USED;
     s->how = LEFT_TO_MPI;
-    config.timeoutMs = DEADLINE_MS;
-    const unsigned all = agree(s, (has_gpus() ? 0 : NO_GPUS) | (is_crowded() ? 0 : CORES) |
-                                      (is_one_thread() ? ONE_THREAD : 0));
-    s->crowded = !(all & CORES);
-    const char *why = NULL;
-    if (!(all & NO_GPUS))
-        why = "a rank uses GPUs, buffers may be in their memory";
-    else if (!(all & ONE_THREAD) && !on_one_host(s))
-        why = "its ranks are on several hosts, and one has MPI_THREAD_MULTIPLE";
+    const char *why = left_why(s);
     if (why) {
-        if (s->rank == 0) pmpi_info("%s: MPI serves it: %s", name, why);
+        left_to_mpi(s, name, why);
         return;
     }
+    config.commName = *name ? name : NULL;
+    config.peerDeath = SYMM_DEATH_WHEN_USED;
+    if (!s->apart) config.timeoutMs = DEADLINE_MS;
     const symmResult_t r = symmCommInitMPI(&s->symm, s->comm, &config);
     if (agree(s, r ? 0 : MADE)) {
-        symmDomainInfo_t domains = {.size = sizeof domains};
         s->how = SERVED;
-        s->apart = !symmDomainQuery(s->symm, &domains) && domains.domains > 1;
+        if ((why = left_behind(s))) left_to_mpi(s, name, why);
         return;
     }
     if (r == symmNotSupported)

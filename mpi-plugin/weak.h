@@ -7,7 +7,6 @@
 #pragma weak MPI_Cancel
 #pragma weak MPI_Comm_create_group
 #pragma weak MPI_Comm_create_keyval
-#pragma weak MPI_Comm_dup
 #pragma weak MPI_Comm_free
 #pragma weak MPI_Comm_get_attr
 #pragma weak MPI_Comm_group
@@ -63,7 +62,6 @@
 #pragma weak PMPI_Gatherv
 #pragma weak PMPI_Get_count
 #pragma weak PMPI_Get_library_version
-#pragma weak PMPI_Get_processor_name
 #pragma weak PMPI_Initialized
 #pragma weak PMPI_Iprobe
 #pragma weak PMPI_Op_f2c

@@ -106,6 +106,13 @@ T_HOSTS=1 SYMM_PMPI=auto SYMM_DOMAIN_SIZE=2 launch 4 "$build/test/mp_pmpi" all_t
 t_equal "which sizes are served differs from those of one host" "Alltoall 0 Gather some" \
     "$(served | tr ';' '\n' | awk '/Alltoall / { all = $2 } / Gather / { some = $2 }
         END { print "Alltoall", all + 0, "Gather", some ? "some" : "none" }')"
+T_HOSTS=1 SYMM_PMPI=auto SYMM_DOMAIN_SIZE=1 launch 3 "$build/test/mp_pmpi" all_types_with_gaps \
+    >"$dir/out" 2>"$dir/err"
+t_equal "hosts of one rank each are MPI's" "0 1 1" "$? $(grep -c '^ok' "$dir/out") $(
+    grep -c 'MPI_COMM_WORLD: MPI serves it: its hosts have fewer than two ranks each$' "$dir/err")"
+SYMM_DOMAIN_SIZE=0 launch 2 "$build/test/mp_pmpi" all_types_with_gaps >"$dir/out" 2>"$dir/err"
+t_equal "SYMM_DOMAIN_SIZE=0 cuts nothing" "0 1 0" \
+    "$? $(served | grep -c Bcast) $(grep -c 'several hosts' "$dir/err")"
 SYMM_DOMAIN_SIZE=2 launch 4 "$build/test/mp_pmpi" all_types_and_ops >"$dir/out" 2>"$dir/err"
 t_equal "with MPI_THREAD_MULTIPLE MPI serves all, and says why" "0 1 1" \
     "$? $(grep -c '^ok' "$dir/out") $(grep -c 'several hosts, and one has MPI_THREAD_MULTIPLE$' \

@@ -330,7 +330,7 @@ enum { LIMIT_MS = 300 };
 static void names_the_late_one(const rig *g, int last) {
     char name[40], fewer[40];
     snprintf(name, sizeof name, "rank %d did not come", last);
-    snprintf(fewer, sizeof fewer, "fewer than that: rank %d", last);
+    snprintf(fewer, sizeof fewer, "rank 1: rank %d;", last);
     const char *text = symmGetLastError(g->comm);
     T_CHECKF(strstr(text, name) || strstr(text, fewer), "\"%s\" does not name rank %d", text, last);
 }

@@ -10,14 +10,17 @@
 #include "symm_mpi.h"
 
 /* Domains of so many ranks each; 0: each host is one. */
-static inline symmComm_t new_comm(int size) {
+static inline symmComm_t new_comm_of(MPI_Comm mpicomm, int size) {
     char text[16];
     symmComm_t comm;
     snprintf(text, sizeof text, "%d", size);
     setenv("SYMM_DOMAIN_SIZE", text, 1);
-    T_OK(symmCommInitMPI(&comm, MPI_COMM_WORLD, NULL));
+    T_OK(symmCommInitMPI(&comm, mpicomm, NULL));
     unsetenv("SYMM_DOMAIN_SIZE");
     return comm;
+}
+static inline symmComm_t new_comm(int size) {
+    return new_comm_of(MPI_COMM_WORLD, size);
 }
 
 /* Sizes of domains, one after the other: 1 to 3, or with T_HOSTS=1, on several hosts, none. */

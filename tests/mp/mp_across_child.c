@@ -102,4 +102,38 @@ static void windows_of_a_child(void) {
     }
 }
 
-T_MAIN_MPI(T_TIMEOUT(splits, 120), T_TIMEOUT(shrinks, 120), T(windows_of_a_child))
+/* What the program hangs on its communicator ends with it: the mover's communicators, which live
+ * longer, have no copies. */
+static int alive;
+static int copied(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag) {
+    (void)comm, (void)key, (void)extra;
+    *(void **)out = in;
+    alive++;
+    *flag = 1;
+    return MPI_SUCCESS;
+}
+static int deleted(MPI_Comm comm, int key, void *in, void *extra) {
+    (void)comm, (void)key, (void)in, (void)extra;
+    alive--;
+    return MPI_SUCCESS;
+}
+static void attributes_end_with_their_communicator(void) {
+    same_seed();
+    for (EACH_SIZE(size)) {
+        MPI_Comm mine;
+        int key;
+        MPI_Comm_dup(MPI_COMM_WORLD, &mine);
+        MPI_Comm_create_keyval(copied, deleted, &key, NULL);
+        MPI_Comm_set_attr(mine, key, &alive);
+        alive = 1;
+        symmComm_t comm = new_comm_of(mine, size);
+        T_OK(symmBarrier(comm, NULL));
+        T_OK(symmCommDestroy(comm));
+        MPI_Comm_free(&mine);
+        T_EQ(alive, 0);
+        MPI_Comm_free_keyval(&key);
+    }
+}
+
+T_MAIN_MPI(T(attributes_end_with_their_communicator), T_TIMEOUT(splits, 120),
+           T_TIMEOUT(shrinks, 120), T(windows_of_a_child))

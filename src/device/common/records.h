@@ -290,7 +290,8 @@ typedef struct {
         /* owner only: serial of the last call, given eagerly, that CTA b has ended */
         [SYMM_GPU_MAX_CTAS];
     uint32_t over; /* owner only: 1 once a kernel has left early; those behind it leave at once */
-    uint32_t pad[31];
+    uint32_t told; /* owner only: 1 once a kernel of its own has told all peers that it leaves */
+    uint32_t pad[30];
     symm_gpu_inbox inbox[SYMM_MAX_RANKS];
     symm_gpu_pair pair[2][SYMM_MAX_RANKS];
     uint64_t arrive[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];

@@ -105,25 +105,31 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
      * so that a kernel that has left by `over`, and its host, find it. */
     __threadfence_system();
     for (int p = 0; p < a->nranks; p++) put4(&ctl_of(a, p)->over, 1);
+    __threadfence_system(); /* pairs with that in give_reason: who sees `told` has it behind it */
+    put4(&ctl_of(a, a->rank)->told, 1);
 }
 
 /* One thread of a CTA that has left, at its end. If it left by `over` alone there may be no reason
  * here yet: a peer has aborted, which was no error of this rank until it needed the peer. Now it
- * is. Whoever wrote a reason has told the peers, but of the end of a rank by a death word alone. A
- * peer that is inside the call with this CTA must not succeed: it may be loading from windows that
- * are their user's again once the CTA has ended. Hundreds of calls may be queued behind the one
- * that left: with a reason here, and nobody inside, each asks the host once. */
+ * is. And before this rank's memory is its user's again, its own kernels have set `over` at all
+ * peers. A peer that is inside the call with this CTA must not succeed: it may be loading from
+ * windows of this rank. It may have been told no more than a death word. Hundreds of calls may be
+ * queued behind the one that left: these find `told`, and do not ask the host. */
 static __device__ __noinline__ void give_reason(const symm_args *a, uint32_t epoch, int stage) {
     symm_ctl *own = host_of(a, a->rank);
-    __threadfence_system(); /* `over` was read; pairs with that in leave: the reason is there */
-    uint64_t word = take8(&own->abort);
-    if (!word) {
-        word = take8(&own->death); /* pairs with end_peers in revoke.c */
-        if (word) leave(a, epoch, (uint32_t)(word >> 32), (int)(uint32_t)word - 1, stage);
+    const int told = (int)get4(&ctl_of(a, a->rank)->told);
+    __threadfence_system(); /* pairs with those in leave: `over` and `told` were read */
+    if (!told) {
+        uint64_t word = take8(&own->abort);
+        if (!word) word = take8(&own->death); /* pairs with end_peers in revoke.c */
+        if (!word) return;
+        leave(a, epoch, (uint32_t)(word >> 32), (int)(uint32_t)word - 1, stage);
     }
-    for (int q = 1; word && q < a->nranks; q++) {
+    for (int q = 1; q < a->nranks; q++) {
         const int p = peer_of(a->rank, a->nranks, q);
-        if (is_inside(a, p, epoch)) tell(a, p, word, is_late(a, word), 1);
+        if (!is_inside(a, p, epoch)) continue;
+        const uint64_t word = take8(&own->abort);
+        if (word) tell(a, p, word, is_late(a, word), 1);
     }
 }
 

@@ -285,17 +285,15 @@ const char *symm_call_log_text(const symm_comm *c, int rank, char *text, size_t 
 
 const char *symm_call_log_fewer(const symm_comm *c, int rank, char *text, size_t cap) {
     unsigned char in[SYMM_MAX_RANKS] = {0};
-    char who[160];
-    int many = 0, captured = 0;
+    const uint64_t calls = get(&of(c, rank)->calls);
+    int many = 0;
+    *text = 0;
     for (int p = 0; p < c->nranks; p++) {
-        captured |= get(&of(c, p)->captured) != 0;
-        in[p] = get(&of(c, p)->calls) < get(&of(c, rank)->calls);
+        if (get(&of(c, p)->captured)) return text;
+        in[p] = p != rank && get(&of(c, p)->calls) < calls;
         many += in[p];
     }
-    const int some = many && !captured;
-    snprintf(text, cap, "%s%s", some ? "; fewer than that: " : "",
-             some ? symm_boot_ranks(in, c->nranks, who, sizeof who) : "");
-    return text;
+    return many ? symm_boot_ranks(in, c->nranks, text, cap) : text;
 }
 
 /* In set-up, rank waits for those that have not begun its step. In a collective, for those that

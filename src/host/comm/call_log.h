@@ -67,8 +67,8 @@ int symm_call_log_differ(const symm_comm *c, char *text, size_t cap);
  * and is doing. */
 const char *symm_call_log_text(const symm_comm *c, int rank, char *text, size_t cap);
 
-/* "; fewer than that: ranks 2, 3": who has issued fewer collectives than rank; "" nobody, or calls
- * were captured. A rank that came too late may have waited for these itself. */
+/* "ranks 2, 3": who has issued fewer collectives than rank; "" nobody, or calls were captured. A
+ * rank that came too late may have waited for these itself. */
 const char *symm_call_log_fewer(const symm_comm *c, int rank, char *text, size_t cap);
 
 /* "; waiting for ranks 1, 3": the ranks that a rank waits for, as far as the logs of all ranks

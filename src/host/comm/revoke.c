@@ -236,13 +236,21 @@ static void left_alone(const symm_comm *c, int rank, char *text, size_t cap) {
         symm_message_alone(rank, text, cap);
 }
 
+/* Whether this rank's own kernel has left in a call that not all ranks make. */
+static int left_in_messages(const symm_comm *c) {
+    const uint32_t stage = (uint32_t)left_by(c, c->rank);
+    return stage == SYMM_STAGE_P2P || stage == SYMM_STAGE_SIGNAL || stage == SYMM_STAGE_DEVICE;
+}
+
 /* The rank that was waited for may have waited for another one, and its deadline was later. */
 static void timeout_reason(symm_comm *c, const char *who, int rank, char *text, size_t cap) {
-    char does[200] = "", fewer[200] = "";
+    char does[200] = "", fewer[80] = "", behind[160] = "; it has issued ";
     const char *mate = "";
     if (rank >= 0) {
         symm_call_log_text(c, rank, does, sizeof does);
-        symm_call_log_fewer(c, rank, fewer, sizeof fewer);
+        if (!left_in_messages(c) && *symm_call_log_fewer(c, rank, fewer, sizeof fewer))
+            snprintf(behind, sizeof behind, "; fewer collectives than %s: %s; %s has issued ", who,
+                     fewer, who);
         if (c->gpus.mates[rank / 64] >> rank % 64 & 1)
             mate = "; it is a thread of this process on the same GPU: before ranks wait let "
                    "each stream run a kernel and the driver load kernels and graphs, and let "
@@ -250,8 +258,8 @@ static void timeout_reason(symm_comm *c, const char *who, int rank, char *text, 
     }
     SYMM_SAY(text, cap,
              "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
-             "%s%s%s%s%s",
-             who, rank >= 0 ? "; it has issued " : "", does, fewer, mate,
+             "%s%s%s%s",
+             who, rank >= 0 ? behind : "", does, mate,
              symm_driver_same(c, rank) ? SYMM_DRIVER_ALONE : "");
 }
 

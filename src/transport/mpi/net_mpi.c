@@ -1,12 +1,12 @@
-/* net_mpi.c - the mover over MPI: nonblocking messages on duplicates of the program's communicator,
+/* net_mpi.c - the mover over MPI: nonblocking messages on communicators of the program's ranks,
  * which nobody else uses, one for each way; and one more for words outside of calls. A receive
  * takes the next message of its rank whatever its tag is: the tag is the mark, and says whether the
  * other rank made the same call.
  *
- * A duplicate must not be freed while a message to it may be on its way: Open MPI 4.1 would give
- * that message to the next communicator of the same number. So each rank says goodbye to all
- * others, and frees its duplicates later, when it has heard that from all of them: when the next
- * mover is opened or closed (reap). Duplicates of a mover that has failed are left as they are.
+ * None may be freed while a message to it may be on its way: Open MPI 4.1 would give that message
+ * to the next communicator of the same number. So each rank says goodbye to all others, and frees
+ * its own later, when it has heard that from all of them: when the next
+ * mover is opened or closed (reap). Those of a mover that has failed are left as they are.
  *
  * Part of libsymm-mpi. Only the thread inside the communicator enters MPI. Lock: retired_lock, for
  * the list of those that wait for goodbyes. */
@@ -366,8 +366,7 @@ static void free_comms(net_mpi *n) {
     if (n->words != MPI_COMM_NULL) MPI_Comm_free(&n->words);
 }
 
-/* Freed outside of the lock: attributes that MPI copied with a duplicate may run the program's
- * functions. */
+/* Freed outside of the lock, for MPI may take its time. */
 static void reap(void) {
     for (net_mpi *n; (n = take_left()) != NULL;) {
         free_comms(n);
@@ -447,17 +446,19 @@ symmResult_t symm_net_mpi_open(const void *mpicomm, symm_net **out) {
     net_mpi *at = n ? n : &none;
     *at = (net_mpi){.base = {&mpi_ops}, .words = MPI_COMM_NULL};
     for (int i = 0; i < SYMM_NET_WAYS; i++) at->ways[i] = MPI_COMM_NULL;
-    int rc = MPI_Comm_dup(comm, &at->words);
-    for (int i = 0; i < SYMM_NET_WAYS && !rc; i++) rc = MPI_Comm_dup(comm, &at->ways[i]);
+    int rank = 0, rc = MPI_Comm_rank(comm, &rank);
+    /* MPI_Comm_dup would copy attributes of the program's, and these outlive its communicator. */
+    if (!rc) rc = MPI_Comm_split(comm, 0, rank, &at->words);
+    for (int i = 0; i < SYMM_NET_WAYS && !rc; i++) rc = MPI_Comm_split(comm, 0, rank, &at->ways[i]);
     if (!n || rc) {
         const symmResult_t r =
-            n ? failed(rc, "MPI_Comm_dup")
+            n ? failed(rc, "MPI_Comm_split")
               : SYMM_ERR(symmOutOfMemory, "no memory for a mover between domains");
         free_comms(at);
         free(n);
         return r;
     }
-    MPI_Comm_rank(comm, &n->rank);
+    n->rank = rank;
     MPI_Comm_size(comm, &n->nranks);
     MPI_Query_thread(&n->level);
     MPI_Comm_set_errhandler(n->words, MPI_ERRORS_RETURN);
