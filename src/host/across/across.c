@@ -203,17 +203,23 @@ symmResult_t symm_across_look_inside(const symm_across *s, int uses) {
                     s->outer.name, s->map.domain, why);
 }
 
-symmResult_t symm_across_look(symm_across *s, int uses) {
+/* What a rank has said outside of calls. On GPUs threads make calls that may not use the mover. */
+static symmResult_t look_outside(const symm_across *s) {
     symm_net_word word;
+    const int may = !s->gpu || s->net->ops->may(s->net);
+    if (!may || !s->net->ops->told(s->net, &word)) return symmSuccess;
+    return SYMM_ERR((symmResult_t)word.code, "communicator %s: a rank of domain %d says: %.400s",
+                    s->outer.name, word.domain, word.text);
+}
+
+symmResult_t symm_across_look(symm_across *s, int uses) {
     SYMM_TRY(symm_across_known(s));
     if (s->gpu) SYMM_TRY(symm_across_gpu_look(s));
-    /* On GPUs threads make calls that may not use the mover. */
-    const int may = !s->gpu || s->net->ops->may(s->net);
-    if (may && s->net->ops->told(s->net, &word))
-        return SYMM_ERR((symmResult_t)word.code,
-                        "communicator %s: a rank of domain %d says: %.400s", s->outer.name,
-                        word.domain, word.text);
-    return symm_across_look_inside(s, uses);
+    SYMM_TRY(look_outside(s));
+    const symmResult_t r = symm_across_look_inside(s, uses);
+    /* Who breaks the inner one has said before why (symm_across_fail): since the look above. */
+    if (r) SYMM_TRY(look_outside(s));
+    return r;
 }
 
 symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out) {
