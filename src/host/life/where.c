@@ -22,7 +22,8 @@ int symm_test_where[2];
 #define ELSEWHERE(i) 0
 #endif
 
-/* Ranks of one host must find the same id: without a descriptor to read it, this fails instead of
+/* mpi-plugin/state.c asks the same of the system, before it makes a communicator.
+ * Ranks of one host must find the same id: without a descriptor to read it, this fails instead of
  * using another. */
 static symmResult_t host_id(symm_uuid *out) {
     char text[64] = "";

@@ -3,10 +3,10 @@
  * takes the next message of its rank whatever its tag is: the tag is the mark, and says whether the
  * other rank made the same call.
  *
- * None may be freed while a message to it may be on its way: Open MPI 4.1 would give that message
- * to the next communicator of the same number. So each rank says goodbye to all others, and frees
- * its own later, when it has heard that from all of them: when the next
- * mover is opened or closed (reap). Those of a mover that has failed are left as they are.
+ * Such a communicator must not be freed while a message to it may be on its way: Open MPI 4.1 would
+ * give that message to the next communicator of the same number. So each rank says goodbye to all
+ * others, and frees a mover's communicators when it has heard that from all of them: it looks when
+ * the next mover is opened or closed (reap). Those of a mover that has failed stay as they are.
  *
  * Part of libsymm-mpi. Only the thread inside the communicator enters MPI. Lock: retired_lock, for
  * the list of those that wait for goodbyes. */
