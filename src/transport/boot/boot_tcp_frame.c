@@ -15,6 +15,7 @@
 #include "base/stats.h"
 #include "boot_tcp.h"
 #include "lifeline.h"
+#include "tcp_socket.h"
 
 #define HELLO_MAGIC 0x48796d73u /* "smyH" */
 #define FRAME_MAGIC 0x46796d73u /* "smyF" */
@@ -149,15 +150,17 @@ int symm_tcp_send_small(symm_tcp_conn *c, const symm_tcp_frame *f, const void *b
     }
 }
 
-void symm_tcp_tune(int fd) {
-    /* Best effort: without them the exchange is slower, or a cut cable is noticed at the deadline
-     * only. */
-    int on = 1, idle = 30, interval = 10, count = 3;
+void symm_tcp_options(int fd, int idle_s, int interval_s, int count) {
+    int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
+void symm_tcp_tune(int fd) {
+    symm_tcp_options(fd, 30, 10, 3);
 }
 
 void symm_tcp_close(symm_tcp_conn *c) {

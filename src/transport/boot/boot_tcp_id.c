@@ -1,5 +1,5 @@
-/* boot_tcp_id.c - unique ids: which address the root listens at, and the 128 bytes that say so. Any
- * thread; no lock. */
+/* boot_tcp_id.c - unique ids: which address the root listens at, and the 128 bytes that say so; the
+ * same for other listeners (tcp_socket.h). Any thread; no lock of its own. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,21 +15,30 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "boot_tcp.h"
+#include "lifeline.h"
+#include "tcp_socket.h"
 
 /* Layout of an id, little-endian. All other bytes are zero. */
 enum {
     ID_MAGIC = 0,     /* u32 */
     ID_VERSION = 4,   /* u16 */
-    ID_FAMILY = 6,    /* u8: 4 or 6 */
-    ID_PORT = 8,      /* u16 */
-    ID_ADDRESS = 12,  /* 4 or 16 bytes, network order */
-    ID_SCOPE = 28,    /* u32: interface of a link-local address */
+    ID_ADDRESS = 6,   /* 26 bytes */
     ID_SECRET = 32,   /* 16 bytes */
     ID_PID = 48,      /* u32 */
     ID_END = 52,      /* zeros from here */
     ID_CHECKSUM = 124 /* u32 over the bytes before it */
 };
 #define ID_MAGIC_VALUE 0x64497973u /* "syId" */
+
+/* Layout of an address, little-endian. */
+enum {
+    AT_FAMILY = 0,  /* u8: 4 or 6 */
+    AT_PORT = 2,    /* u16 */
+    AT_ADDRESS = 6, /* 4 or 16 bytes, network order */
+    AT_SCOPE = 22   /* u32: interface of a link-local address */
+};
+_Static_assert(AT_SCOPE + 4 == SYMM_TCP_ADDRESS && ID_ADDRESS + SYMM_TCP_ADDRESS == ID_SECRET,
+               "the fields fill it");
 
 static void put16(uint8_t *p, uint32_t v) {
     p[0] = (uint8_t)v;
@@ -113,7 +122,7 @@ static symmResult_t choose_address(const char *ifname, struct sockaddr_storage *
     if (best) {
         *len = address_length(best->ifa_addr->sa_family);
         memcpy(addr, best->ifa_addr, *len);
-        SYMM_INFO("unique id: listening on interface %s", best->ifa_name);
+        SYMM_INFO("tcp: listening on interface %s", best->ifa_name);
     } else if (ifname) {
         char names[200];
         list_interfaces(list, names, sizeof(names));
@@ -138,7 +147,6 @@ static void loopback_address(int family, struct sockaddr_storage *addr, socklen_
 
 /* ---- listener ---- */
 
-/* An fd that listens at addr, whose port becomes the one the kernel chose; -1 with errno. */
 static int listen_at(struct sockaddr_storage *addr, socklen_t len) {
     int fd = symm_fd_above(
         SYMM_FAIL_CALL(id_socket, -1, EMFILE,
@@ -159,43 +167,97 @@ static int listen_at(struct sockaddr_storage *addr, socklen_t len) {
     return fd;
 }
 
-static symmResult_t open_listener(const char *ifname, struct sockaddr_storage *addr, int *out) {
+/* An fd that listens at addr, whose port becomes the one the kernel chose; -1 with errno. */
+static int open_at(struct sockaddr_storage *addr, socklen_t len, int kept) {
+    if (kept) return listen_at(addr, len);
+    symm_lifeline_lock();
+    int fd = listen_at(addr, len), e = errno;
+    symm_lifeline_add(fd);
+    symm_lifeline_unlock();
+    errno = e;
+    return fd;
+}
+
+symmResult_t symm_tcp_listen(const char *ifname, const char *what, int kept,
+                             struct sockaddr_storage *addr, int *listener) {
     socklen_t len = 0;
     SYMM_TRY(choose_address(ifname, addr, &len));
-    int fd = len ? listen_at(addr, len) : -1;
+    int fd = len ? open_at(addr, len, kept) : -1;
     if (fd < 0 && !ifname) { /* the ranks may all be on this host, so loopback is tried */
         loopback_address(AF_INET, addr, &len);
-        fd = listen_at(addr, len);
+        fd = open_at(addr, len, kept);
         if (fd < 0 && errno != EMFILE && errno != ENFILE) {
             loopback_address(AF_INET6, addr, &len);
-            fd = listen_at(addr, len);
+            fd = open_at(addr, len, kept);
         }
     }
     if (fd < 0)
         return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
-                        "opening the listener of a unique id failed: %s", strerror(errno));
+                        "opening the listener of %s failed: %s", what, strerror(errno));
     SYMM_STAT_ADD(fds, +1);
-    *out = fd;
+    *listener = fd;
     return symmSuccess;
 }
+
+/* ---- an address as bytes and as text ---- */
+
+void symm_tcp_address_put(const struct sockaddr_storage *addr, uint8_t *out) {
+    memset(out, 0, SYMM_TCP_ADDRESS);
+    if (addr->ss_family == AF_INET) {
+        const struct sockaddr_in *a = (const struct sockaddr_in *)addr;
+        out[AT_FAMILY] = 4;
+        put16(out + AT_PORT, ntohs(a->sin_port));
+        memcpy(out + AT_ADDRESS, &a->sin_addr, 4);
+    } else {
+        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)addr;
+        out[AT_FAMILY] = 6;
+        put16(out + AT_PORT, ntohs(a->sin6_port));
+        memcpy(out + AT_ADDRESS, &a->sin6_addr, 16);
+        put32(out + AT_SCOPE, a->sin6_scope_id);
+    }
+}
+
+const char *symm_tcp_address_get(const uint8_t *in, struct sockaddr_storage *addr, socklen_t *len) {
+    if (in[AT_FAMILY] != 4 && in[AT_FAMILY] != 6) return "unknown address family";
+    if (get16(in + AT_PORT) == 0) return "port 0";
+    memset(addr, 0, sizeof(*addr));
+    addr->ss_family = in[AT_FAMILY] == 4 ? AF_INET : AF_INET6;
+    *len = address_length(addr->ss_family);
+    if (addr->ss_family == AF_INET) {
+        struct sockaddr_in *a = (struct sockaddr_in *)addr;
+        a->sin_port = htons((uint16_t)get16(in + AT_PORT));
+        memcpy(&a->sin_addr, in + AT_ADDRESS, 4);
+    } else {
+        struct sockaddr_in6 *a = (struct sockaddr_in6 *)addr;
+        a->sin6_port = htons((uint16_t)get16(in + AT_PORT));
+        memcpy(&a->sin6_addr, in + AT_ADDRESS, 16);
+        a->sin6_scope_id = get32(in + AT_SCOPE);
+    }
+    return NULL;
+}
+
+const char *symm_tcp_address_text(const struct sockaddr_storage *addr, char *buf, size_t cap) {
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (addr->ss_family == AF_INET) {
+        const struct sockaddr_in *a = (const struct sockaddr_in *)addr;
+        inet_ntop(AF_INET, &a->sin_addr, host, sizeof(host));
+        snprintf(buf, cap, "%s:%u", host, ntohs(a->sin_port));
+    } else {
+        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)addr;
+        inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof(host));
+        snprintf(buf, cap, "[%s]:%u", host, ntohs(a->sin6_port));
+    }
+    return buf;
+}
+
+/* ---- ids ---- */
 
 static void write_id(const struct sockaddr_storage *addr, const uint8_t *secret,
                      symmUniqueId_t *out) {
     uint8_t id[SYMM_UNIQUE_ID_BYTES] = {0};
     put32(id + ID_MAGIC, ID_MAGIC_VALUE);
     put16(id + ID_VERSION, SYMM_TCP_VERSION);
-    if (addr->ss_family == AF_INET) {
-        const struct sockaddr_in *a = (const struct sockaddr_in *)addr;
-        id[ID_FAMILY] = 4;
-        put16(id + ID_PORT, ntohs(a->sin_port));
-        memcpy(id + ID_ADDRESS, &a->sin_addr, 4);
-    } else {
-        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)addr;
-        id[ID_FAMILY] = 6;
-        put16(id + ID_PORT, ntohs(a->sin6_port));
-        memcpy(id + ID_ADDRESS, &a->sin6_addr, 16);
-        put32(id + ID_SCOPE, a->sin6_scope_id);
-    }
+    symm_tcp_address_put(addr, id + ID_ADDRESS);
     memcpy(id + ID_SECRET, secret, SYMM_TCP_SECRET);
     put32(id + ID_PID, (uint32_t)getpid());
     put32(id + ID_CHECKSUM, checksum(id, ID_CHECKSUM));
@@ -206,7 +268,7 @@ symmResult_t symm_tcp_id_make(const char *ifname, symmUniqueId_t *id, int *liste
     uint8_t secret[SYMM_TCP_SECRET];
     struct sockaddr_storage addr;
     SYMM_TRY(symm_tcp_random(secret, sizeof(secret)));
-    SYMM_TRY(open_listener(ifname, &addr, listener));
+    SYMM_TRY(symm_tcp_listen(ifname, "a unique id", 1, &addr, listener));
     write_id(&addr, secret, id);
     return symmSuccess;
 }
@@ -221,28 +283,11 @@ static const char *id_defect(const uint8_t *id) {
 }
 
 /* As id_defect, for the fields whose meaning depends on the version. */
-static const char *field_defect(const uint8_t *id) {
-    if (id[ID_FAMILY] != 4 && id[ID_FAMILY] != 6) return "unknown address family";
-    if (get16(id + ID_PORT) == 0) return "port 0";
-    for (int i = ID_END; i < ID_CHECKSUM; i++)
-        if (id[i]) return "reserved bytes are set";
-    return NULL;
-}
-
-static void read_address(const uint8_t *id, symm_tcp_id *out) {
-    memset(&out->addr, 0, sizeof(out->addr));
-    out->addr.ss_family = id[ID_FAMILY] == 4 ? AF_INET : AF_INET6;
-    out->addrlen = address_length(out->addr.ss_family);
-    if (out->addr.ss_family == AF_INET) {
-        struct sockaddr_in *a = (struct sockaddr_in *)&out->addr;
-        a->sin_port = htons((uint16_t)get16(id + ID_PORT));
-        memcpy(&a->sin_addr, id + ID_ADDRESS, 4);
-    } else {
-        struct sockaddr_in6 *a = (struct sockaddr_in6 *)&out->addr;
-        a->sin6_port = htons((uint16_t)get16(id + ID_PORT));
-        memcpy(&a->sin6_addr, id + ID_ADDRESS, 16);
-        a->sin6_scope_id = get32(id + ID_SCOPE);
-    }
+static const char *read_fields(const uint8_t *id, symm_tcp_id *out) {
+    const char *defect = symm_tcp_address_get(id + ID_ADDRESS, &out->addr, &out->addrlen);
+    for (int i = ID_END; i < ID_CHECKSUM && !defect; i++)
+        if (id[i]) defect = "reserved bytes are set";
+    return defect;
 }
 
 symmResult_t symm_tcp_id_parse(const symmUniqueId_t *id, symm_tcp_id *out) {
@@ -254,27 +299,16 @@ symmResult_t symm_tcp_id_parse(const symmUniqueId_t *id, symm_tcp_id *out) {
                         "the unique id was made by another version of the library (id version %u, "
                         "this is %u)",
                         get16(raw + ID_VERSION), SYMM_TCP_VERSION);
-    if (!defect) defect = field_defect(raw);
+    if (!defect) defect = read_fields(raw, out);
     if (defect)
         return SYMM_ERR(symmInvalidArgument, "this is no id that symmGetUniqueId made: %s", defect);
-    read_address(raw, out);
     memcpy(out->secret, raw + ID_SECRET, SYMM_TCP_SECRET);
     out->pid = get32(raw + ID_PID);
     return symmSuccess;
 }
 
 const char *symm_tcp_id_text(const symm_tcp_id *id, char *buf, size_t cap) {
-    char host[INET6_ADDRSTRLEN] = "?";
-    if (id->addr.ss_family == AF_INET) {
-        const struct sockaddr_in *a = (const struct sockaddr_in *)&id->addr;
-        inet_ntop(AF_INET, &a->sin_addr, host, sizeof(host));
-        snprintf(buf, cap, "%s:%u", host, ntohs(a->sin_port));
-    } else {
-        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)&id->addr;
-        inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof(host));
-        snprintf(buf, cap, "[%s]:%u", host, ntohs(a->sin6_port));
-    }
-    return buf;
+    return symm_tcp_address_text(&id->addr, buf, cap);
 }
 
 const char *symm_tcp_id_reach(const symm_tcp_id *id) {
