@@ -168,7 +168,7 @@ static void play_rank(int rank, int n, void *arg) {
     }
     symm_mesh *m;
     symm_log_rank(rank);
-    T_OK(symm_mesh_listen(rank, ranks, 0, &k->addrs[rank], &m));
+    T_OK(symm_mesh_listen(rank, ranks, SYMM_MESH_UNIX, NULL, &k->addrs[rank], &m));
     if (sc.foreign_pidns) k->addrs[rank].pidns += (uint64_t)rank + 1;
     int64_t before = SYMM_STAT_GET(intruders);
     kit_barrier(k, n);
@@ -267,7 +267,7 @@ static void squatted_rank(int rank, int n, void *arg) {
     symm_mesh *m;
     struct sockaddr_un sa;
     socklen_t len;
-    T_OK(symm_mesh_listen(rank, n, 0, &k->addrs[rank], &m));
+    T_OK(symm_mesh_listen(rank, n, SYMM_MESH_UNIX, NULL, &k->addrs[rank], &m));
     kit_barrier(k, n);
     if (rank == 0) { /* its place is taken by a child, which gets no greeting */
         symm_mesh_close(m);

@@ -90,14 +90,14 @@ static void point_rank(int rank, int n, void *arg) {
 
 static void a_rank_that_fails_to_connect_tells_the_others(void) {
     T_EXPECT_WARNINGS();
-    for (int threads = 0; threads < 2; threads++) {
+    for (int kind = SYMM_MESH_UNIX; kind <= SYMM_MESH_TCP; kind++) {
         for (int rank = 0; rank < 3; rank++) {
             for (int accepting = 0; accepting < 2; accepting++) {
                 if (rank == (accepting ? 2 : 0)) continue; /* never reached there */
-                kit *k = kit_new(threads, rank);
+                kit *k = kit_new(kind, rank);
                 snprintf(k->text[0], sizeof k->text[0], "mesh_%s:error:0:%d",
                          accepting ? "accept" : "connect", rank);
-                if (threads)
+                if (k->threads)
                     T_THREADS(3, point_rank, k);
                 else
                     T_FORK(3, point_rank, k);
@@ -135,7 +135,8 @@ static void mail_rank(int rank, int n, void *arg) {
 
 static void mail_of_the_dead_is_read_first(void) {
     T_EXPECT_WARNINGS();
-    T_FORK_DIES(2, 1, mail_rank, kit_new(0, 0));
+    T_FORK_DIES(2, 1, mail_rank, kit_new(SYMM_MESH_UNIX, 0));
+    T_FORK_DIES(2, 1, mail_rank, kit_new(SYMM_MESH_TCP, 0));
 }
 
 /* In the place of libc's. Where the last message and the end come while Linux looks, it tells of
@@ -203,8 +204,7 @@ static void left_rank(int rank, int n, void *arg) {
 
 static void mail_of_the_departed_is_read_first(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 2, left_rank, 0);
-    kit_run(1, 2, left_rank, 0);
+    kit_run_all(2, left_rank, 0);
 }
 
 /* value 0: the survivor waits in recv, 1: in send with a full queue. */
@@ -231,8 +231,10 @@ static void waiting_rank(int rank, int n, void *arg) {
 
 static void a_rank_killed_under_a_waiting_peer_is_noticed(void) {
     T_EXPECT_WARNINGS();
-    T_FORK_DIES(2, 1, waiting_rank, kit_new(0, 0));
-    T_FORK_DIES(2, 1, waiting_rank, kit_new(0, 1));
+    for (int value = 0; value < 2; value++) {
+        T_FORK_DIES(2, 1, waiting_rank, kit_new(SYMM_MESH_UNIX, value));
+        T_FORK_DIES(2, 1, waiting_rank, kit_new(SYMM_MESH_TCP, value));
+    }
 }
 
 static void marked_rank(int rank, int n, void *arg) {
@@ -254,8 +256,7 @@ static void marked_rank(int rank, int n, void *arg) {
 
 static void a_peer_marked_dead_is_not_waited_for(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 2, marked_rank, 0);
-    kit_run(1, 2, marked_rank, 0);
+    kit_run_all(2, marked_rank, 0);
 }
 
 /* ---- others look on ---- */
@@ -306,6 +307,7 @@ static void a_watcher_sees_who_hangs_up(void) {
     T_THREADS(3, watched_rank, kit_new(0, 0));
     T_THREADS(3, watched_rank, kit_new(1, 0));
     T_FORK(3, watched_rank, kit_new(0, 0));
+    T_FORK(3, watched_rank, kit_new(SYMM_MESH_TCP, 0));
 }
 
 static void forking_rank(int rank, int n, void *arg) {
@@ -339,7 +341,8 @@ static void forking_rank(int rank, int n, void *arg) {
 
 static void a_forked_child_ends_nothing(void) {
     T_EXPECT_WARNINGS();
-    T_FORK(2, forking_rank, kit_new(0, 0));
+    T_FORK(2, forking_rank, kit_new(SYMM_MESH_UNIX, 0));
+    T_FORK(2, forking_rank, kit_new(SYMM_MESH_TCP, 0));
 }
 
 /* ---- fds in flight ---- */

@@ -23,6 +23,7 @@
 enum { KIT_RANKS = 80, KIT_MS = 20000 };
 
 typedef struct {
+    int kind;    /* of the mesh: SYMM_MESH_UNIX, ... */
     int threads; /* the ranks are threads: mailboxes instead of sockets */
     int value;   /* the test's own */
     symm_mesh_addr addrs[KIT_RANKS];
@@ -59,7 +60,7 @@ static inline void kit_await_flag(kit *k, int value) {
 static inline symm_mesh *kit_listen(kit *k, int rank, int n) {
     symm_mesh *m;
     symm_log_rank(rank);
-    T_OK(symm_mesh_listen(rank, n, k->threads, &k->addrs[rank], &m));
+    T_OK(symm_mesh_listen(rank, n, k->kind, "lo", &k->addrs[rank], &m));
     if (k->threads && rank == 0) T_OK(symm_mesh_share(n, &k->mailboxes));
     kit_barrier(k, n);
     return m;
@@ -72,19 +73,24 @@ static inline symm_mesh *kit_open(kit *k, int rank, int n) {
     return m;
 }
 
-static inline kit *kit_new(int threads, int value) {
+static inline kit *kit_new(int kind, int value) {
     kit *k = T_SHARED(sizeof *k);
-    k->threads = threads;
+    k->kind = kind;
+    k->threads = kind == SYMM_MESH_THREADS;
     k->value = value;
     return k;
 }
 
-static inline void kit_run(int threads, int n, t_rank_fn fn, int value) {
-    kit *k = kit_new(threads, value);
-    if (threads)
+static inline void kit_run(int kind, int n, t_rank_fn fn, int value) {
+    kit *k = kit_new(kind, value);
+    if (k->threads)
         T_THREADS(n, fn, k);
     else
         T_FORK(n, fn, k);
+}
+
+static inline void kit_run_all(int n, t_rank_fn fn, int value) {
+    for (int kind = SYMM_MESH_UNIX; kind <= SYMM_MESH_TCP; kind++) kit_run(kind, n, fn, value);
 }
 
 /* A child whose copies of descriptors no handler of fork() takes away. It has no business in the

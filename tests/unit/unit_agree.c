@@ -35,8 +35,7 @@ static void errors_on_any_ranks_are_everybodys(void) {
     static const int sizes[] = {1, 2, 3, 5, 8};
     T_EXPECT_WARNINGS();
     for (int i = 0; i < 5; i++) {
-        kit_run(0, sizes[i], vote_rank, 0);
-        kit_run(1, sizes[i], vote_rank, 0);
+        kit_run_all(sizes[i], vote_rank, 0);
     }
 }
 
@@ -53,9 +52,7 @@ static void many_rank(int rank, int n, void *arg) {
         T_OK(symm_agree(m, symmSuccess, &w, NULL));
     }
     uint64_t each = (symm_now_ns() - start) / (uint64_t)k->value;
-    if (rank == 0)
-        printf("%d %s: %llu ns\n", n, k->threads ? "threads" : "processes",
-               (unsigned long long)each);
+    if (rank == 0) printf("%d ranks, kind %d: %llu ns\n", n, k->kind, (unsigned long long)each);
     T_CHECKF(each < 1000000000, "an agreement of %d ranks takes %llu ns", n,
              (unsigned long long)each);
     kit_barrier(k, n);
@@ -63,8 +60,7 @@ static void many_rank(int rank, int n, void *arg) {
 }
 
 static void agreements_follow_each_other(void) {
-    for (int n = 2; n <= 8; n *= 2) kit_run(0, n, many_rank, 500);
-    for (int n = 2; n <= 8; n *= 2) kit_run(1, n, many_rank, 500);
+    for (int n = 2; n <= 8; n *= 2) kit_run_all(n, many_rank, 500);
 }
 
 static void seventy_two_threads_agree(void) {
@@ -104,8 +100,7 @@ static void leave_rank(int rank, int n, void *arg) {
 
 static void leaving_at_once_changes_nothing(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 5, leave_rank, 0);
-    kit_run(1, 5, leave_rank, 0);
+    kit_run_all(5, leave_rank, 0);
 }
 
 static void alarm_rank(int rank, int n, void *arg) {
@@ -116,8 +111,7 @@ static void alarm_rank(int rank, int n, void *arg) {
 }
 
 static void signals_interrupt_no_agreement(void) {
-    kit_run(0, 4, alarm_rank, 300);
-    kit_run(1, 4, alarm_rank, 300);
+    kit_run_all(4, alarm_rank, 300);
 }
 
 /* ---- failures inside ---- */
@@ -146,8 +140,7 @@ static void point_rank(int rank, int n, void *arg) {
 static void failpoints_fail_everybody_alike(void) {
     T_EXPECT_WARNINGS();
     kit_run(0, 1, vote_rank, 0);
-    kit_run(0, 3, point_rank, 0);
-    kit_run(1, 3, point_rank, 0);
+    kit_run_all(3, point_rank, 0);
 }
 
 static void one_rank_meets_its_failpoint(void) {
@@ -155,7 +148,7 @@ static void one_rank_meets_its_failpoint(void) {
     symm_mesh *m;
     symm_wait w = kit_wait("alone", KIT_MS);
     T_EXPECT_WARNINGS();
-    T_OK(symm_mesh_listen(0, 1, 0, &mine, &m));
+    T_OK(symm_mesh_listen(0, 1, SYMM_MESH_UNIX, NULL, &mine, &m));
     T_OK(symm_mesh_connect(m, &mine, NULL, &w));
     T_EQ(symm_fail_arm("agree_enter:error:1"), 0);
     T_ERR(symm_agree(m, symmSuccess, &w, NULL), symmSystemError);
@@ -185,8 +178,7 @@ static void late_rank(int rank, int n, void *arg) {
 
 static void the_late_are_named_and_told(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 4, late_rank, 0);
-    kit_run(1, 4, late_rank, 0);
+    kit_run_all(4, late_rank, 0);
 }
 
 static symmResult_t check_aborted(void *arg) {
@@ -212,8 +204,7 @@ static void check_rank(int rank, int n, void *arg) {
 
 static void a_check_ends_it_for_all(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 3, check_rank, 0);
-    kit_run(1, 3, check_rank, 0);
+    kit_run_all(3, check_rank, 0);
 }
 
 /* ---- deaths ---- */
@@ -242,10 +233,12 @@ static void death_rank(int rank, int n, void *arg) {
 }
 
 static void die_at(int n, int rank, const char *spec, int may_split) {
-    kit *k = kit_new(0, rank);
-    snprintf(k->text[0], sizeof k->text[0], "%s", spec);
-    k->flag = may_split;
-    T_FORK_DIES(n, rank, death_rank, k);
+    for (int kind = SYMM_MESH_UNIX; kind <= SYMM_MESH_TCP; kind += SYMM_MESH_TCP) {
+        kit *k = kit_new(kind, rank);
+        snprintf(k->text[0], sizeof k->text[0], "%s", spec);
+        k->flag = may_split;
+        T_FORK_DIES(n, rank, death_rank, k);
+    }
 }
 
 static void a_death_reaches_everybody(void) {
@@ -293,7 +286,8 @@ static void slow_rank(int rank, int n, void *arg) {
 
 static void a_death_is_seen_while_another_is_slow(void) {
     T_EXPECT_WARNINGS();
-    T_FORK_DIES(3, 1, slow_rank, kit_new(0, 0));
+    T_FORK_DIES(3, 1, slow_rank, kit_new(SYMM_MESH_UNIX, 0));
+    T_FORK_DIES(3, 1, slow_rank, kit_new(SYMM_MESH_TCP, 0));
 }
 
 static void quit_rank(int rank, int n, void *arg) {
@@ -315,8 +309,7 @@ static void quit_rank(int rank, int n, void *arg) {
 
 static void a_closed_mesh_is_a_death(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 3, quit_rank, 0);
-    kit_run(1, 3, quit_rank, 0);
+    kit_run_all(3, quit_rank, 0);
 }
 
 /* Rank 2 left a step early, for rank 1 gave up, and finds what rank 0 had sent for that step. */
@@ -337,8 +330,7 @@ static void early_rank(int rank, int n, void *arg) {
 
 static void who_comes_early_learns_why(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 3, early_rank, 0);
-    kit_run(1, 3, early_rank, 0);
+    kit_run_all(3, early_rank, 0);
 }
 
 /* A check that sees the end of a rank which gave up must not hide why it did. */
@@ -366,8 +358,7 @@ static void cause_rank(int rank, int n, void *arg) {
 
 static void a_check_hides_no_cause(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 3, cause_rank, 0);
-    kit_run(1, 3, cause_rank, 0);
+    kit_run_all(3, cause_rank, 0);
 }
 
 /* Stopped past the deadline and continued: it learns that it was given up. */
@@ -392,7 +383,8 @@ static void stopped_rank(int rank, int n, void *arg) {
 
 static void the_stopped_learn_it(void) {
     T_EXPECT_WARNINGS();
-    T_FORK(2, stopped_rank, kit_new(0, 0));
+    T_FORK(2, stopped_rank, kit_new(SYMM_MESH_UNIX, 0));
+    T_FORK(2, stopped_rank, kit_new(SYMM_MESH_TCP, 0));
 }
 
 T_MAIN(T(errors_on_any_ranks_are_everybodys), T(agreements_follow_each_other),

@@ -1,5 +1,5 @@
 /* unit_mesh.c - the control mesh in working order: messages, fds, order, limits, deadlines,
- * revocation, both kinds. Deaths are in fault_mesh.c, strangers in fault_intruder.c. Ranks are
+ * revocation, all kinds. Deaths are in fault_mesh.c, strangers in fault_intruder.c. Ranks are
  * forked processes or threads; no lock. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -82,13 +82,19 @@ static void threads_exchange_messages(void) {
     for (int n = 1; n <= 5; n++) kit_run(1, n, exchange_rank, 0);
 }
 
+static void hosts_exchange_messages(void) {
+    for (int n = 1; n <= 4; n++) kit_run(SYMM_MESH_TCP, n, exchange_rank, 0);
+    kit_run(SYMM_MESH_TCP, 9, exchange_rank, 0);
+}
+
 static void threads_are_seventy_two(void) {
     kit_run(1, 72, exchange_rank, 0);
 }
 
 /* Several ranks of one process may use sockets too (a unique id opened from threads). */
 static void sockets_serve_threads(void) {
-    T_THREADS(4, exchange_rank, kit_new(0, 2));
+    T_THREADS(4, exchange_rank, kit_new(SYMM_MESH_UNIX, 2));
+    T_THREADS(4, exchange_rank, kit_new(SYMM_MESH_TCP, 0));
 }
 
 static void burst_rank(int rank, int n, void *arg) {
@@ -116,8 +122,7 @@ static void burst_rank(int rank, int n, void *arg) {
 }
 
 static void bursts_arrive_whole_and_in_order(void) {
-    kit_run(0, 2, burst_rank, 0);
-    kit_run(1, 2, burst_rank, 0);
+    kit_run_all(2, burst_rank, 0);
 }
 
 static void alarm_rank(int rank, int n, void *arg) {
@@ -125,7 +130,7 @@ static void alarm_rank(int rank, int n, void *arg) {
     kit_alarms(1);
     for (int i = 0; i < 5; i++) {
         symm_mesh *m = kit_open(k, rank, n);
-        for (int round = 0; round < 40; round++) all_to_all(m, k->threads ? 0 : 2, round);
+        for (int round = 0; round < 40; round++) all_to_all(m, k->kind ? 0 : 2, round);
         symm_wait w = kit_wait("agreeing", KIT_MS);
         for (int round = 0; round < 100; round++) T_OK(symm_agree(m, symmSuccess, &w, NULL));
         kit_barrier(k, n);
@@ -135,8 +140,7 @@ static void alarm_rank(int rank, int n, void *arg) {
 }
 
 static void signals_interrupt_nothing(void) {
-    kit_run(0, 3, alarm_rank, 0);
-    kit_run(1, 3, alarm_rank, 0);
+    kit_run_all(3, alarm_rank, 0);
 }
 
 /* ---- limits ---- */
@@ -221,7 +225,7 @@ static void no_fd_for_a_listener(void) {
     struct rlimit old;
     T_EXPECT_WARNINGS();
     limit_files(0, &old);
-    symmResult_t code = symm_mesh_listen(0, 2, 0, &mine, &m);
+    symmResult_t code = symm_mesh_listen(0, 2, SYMM_MESH_UNIX, NULL, &mine, &m);
     setrlimit(RLIMIT_NOFILE, &old);
     T_EQ(code, symmFdLimit);
     T_MSG(symm_status_text(), "ulimit -n");
@@ -244,8 +248,10 @@ static void no_fd_rank(int rank, int n, void *arg) {
 
 static void no_fd_for_a_connection(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 2, no_fd_rank, 0); /* accepting */
-    kit_run(0, 2, no_fd_rank, 1); /* connecting */
+    for (int value = 0; value < 2; value++) { /* accepting, connecting */
+        kit_run(SYMM_MESH_UNIX, 2, no_fd_rank, value);
+        kit_run(SYMM_MESH_TCP, 2, no_fd_rank, value);
+    }
 }
 
 static void surplus_rank(int rank, int n, void *arg) {
@@ -333,6 +339,9 @@ static void bad_rank(int rank, int n, void *arg) {
     if (k->threads) {
         T_ERR(symm_mesh_send(m, !rank, SYMM_MSG_HANDLES, NULL, 0, &fd, 1, &w), symmInternalError);
         T_MSG(symm_status_text(), "threads pass none");
+    } else if (k->kind == SYMM_MESH_TCP) {
+        T_ERR(symm_mesh_send(m, !rank, SYMM_MSG_HANDLES, NULL, 0, &fd, 1, &w), symmInternalError);
+        T_MSG(symm_status_text(), "ranks of several hosts pass none");
     }
     T_EQ(symm_mesh_fd(m, n), -1);
     T_EQ(symm_mesh_alive(m, n), 0);
@@ -348,10 +357,9 @@ static void misuse_is_refused(void) {
     symm_mesh_addr mine;
     symm_mesh *m;
     T_EXPECT_WARNINGS();
-    kit_run(0, 2, bad_rank, 0);
-    kit_run(1, 2, bad_rank, 0);
-    T_ERR(symm_mesh_listen(2, 2, 0, &mine, &m), symmInternalError);
-    T_ERR(symm_mesh_listen(-1, 2, 1, &mine, &m), symmInternalError);
+    kit_run_all(2, bad_rank, 0);
+    T_ERR(symm_mesh_listen(2, 2, SYMM_MESH_UNIX, NULL, &mine, &m), symmInternalError);
+    T_ERR(symm_mesh_listen(-1, 2, SYMM_MESH_THREADS, NULL, &mine, &m), symmInternalError);
     symm_mesh_close(NULL);
 }
 
@@ -378,8 +386,7 @@ static void missing_rank(int rank, int n, void *arg) {
 
 static void missing_ranks_are_named(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 4, missing_rank, 0);
-    kit_run(1, 4, missing_rank, 0);
+    kit_run_all(4, missing_rank, 0);
 }
 
 static symmResult_t check_countdown(void *arg) {
@@ -391,7 +398,7 @@ static void silent_rank(int rank, int n, void *arg) {
     kit *k = arg;
     symm_mesh *m = kit_open(k, rank, n);
     if (rank == 0) {
-        char buf[8];
+        static char buf[SYMM_MESH_MAX]; /* TCP has room for megabytes */
         int left = 10;
         symm_wait w = kit_wait("hearing from you", 200);
         T_ERR(symm_mesh_recv(m, 1, SYMM_MSG_BOOT, buf, 8, NULL, NULL, 0, &w), symmTimeout);
@@ -399,7 +406,7 @@ static void silent_rank(int rank, int n, void *arg) {
         w = kit_wait("filling", 300);
         symmResult_t code = symmSuccess;
         for (int i = 0; code == symmSuccess && i < 100000; i++) {
-            code = symm_mesh_send(m, 1, SYMM_MSG_BOOT, buf, 8, NULL, 0, &w);
+            code = symm_mesh_send(m, 1, SYMM_MSG_BOOT, buf, k->kind ? sizeof buf : 8, NULL, 0, &w);
         }
         T_EQ(code, symmTimeout);
         w = (symm_wait){.stage = "no deadline", .check = check_countdown, .arg = &left};
@@ -411,8 +418,7 @@ static void silent_rank(int rank, int n, void *arg) {
 
 static void waits_end_by_deadline_and_check(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 2, silent_rank, 0);
-    kit_run(1, 2, silent_rank, 0);
+    kit_run_all(2, silent_rank, 0);
 }
 
 /* ---- revocation ---- */
@@ -447,8 +453,7 @@ static void revoked_rank(int rank, int n, void *arg) {
 
 static void a_revocation_is_obeyed_and_then_passed_over(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 3, revoked_rank, 0);
-    kit_run(1, 3, revoked_rank, 0);
+    kit_run_all(3, revoked_rank, 0);
 }
 
 /* ---- failpoints ---- */
@@ -460,7 +465,7 @@ static void failpoint_rank(int rank, int n, void *arg) {
     symm_log_rank(rank);
     if (rank == 0) {
         T_EQ(symm_fail_arm("mesh_socket:error:1:0,mesh_send:error:1:0,mesh_recv:error:1:0"), 0);
-        T_ERR(symm_mesh_listen(rank, n, k->threads, &k->addrs[rank], &m), symmSystemError);
+        T_ERR(symm_mesh_listen(rank, n, k->kind, "lo", &k->addrs[rank], &m), symmSystemError);
         T_MSG(symm_status_text(), "failpoint mesh_socket");
     }
     kit_barrier(k, n);
@@ -484,8 +489,7 @@ static void failpoint_rank(int rank, int n, void *arg) {
 
 static void failpoints_fail_with_their_name(void) {
     T_EXPECT_WARNINGS();
-    kit_run(0, 2, failpoint_rank, 0);
-    kit_run(1, 2, failpoint_rank, 0);
+    kit_run_all(2, failpoint_rank, 0);
 }
 
 /* ---- mailboxes ---- */
@@ -498,21 +502,21 @@ static void shared_mailboxes_end_with_their_users(void) {
     T_EXPECT_WARNINGS();
     T_OK(symm_mesh_share(3, &shared));
     symm_mesh_unshare(shared); /* nobody came */
-    T_OK(symm_mesh_listen(1, 3, 1, &mine, &m));
+    T_OK(symm_mesh_listen(1, 3, SYMM_MESH_THREADS, NULL, &mine, &m));
     T_ERR(symm_mesh_connect(m, &mine, shared, &w), symmRemoteError);
     T_MSG(symm_status_text(), "rank 0 died or left before this rank came");
     symm_mesh_close(m);
     T_OK(symm_mesh_share(3, &shared));
-    T_OK(symm_mesh_listen(0, 2, 1, &mine, &m));
+    T_OK(symm_mesh_listen(0, 2, SYMM_MESH_THREADS, NULL, &mine, &m));
     T_ERR(symm_mesh_connect(m, &mine, shared, &w), symmInternalError);
     symm_mesh_close(m);
 }
 
 T_MAIN(T(processes_exchange_messages_and_fds), T(threads_exchange_messages),
-       T(threads_are_seventy_two), T(sockets_serve_threads), T(bursts_arrive_whole_and_in_order),
-       T(signals_interrupt_nothing), T(a_receiver_at_its_fd_limit_says_so),
-       T(a_received_descriptor_is_moved_or_refused), T(no_fd_for_a_listener),
-       T(no_fd_for_a_connection), T(surplus_and_unexpected_are_refused), T(as_many_fds_as_come),
-       T(misuse_is_refused), T(missing_ranks_are_named), T(waits_end_by_deadline_and_check),
-       T(a_revocation_is_obeyed_and_then_passed_over), T(failpoints_fail_with_their_name),
-       T(shared_mailboxes_end_with_their_users))
+       T(hosts_exchange_messages), T(threads_are_seventy_two), T(sockets_serve_threads),
+       T(bursts_arrive_whole_and_in_order), T(signals_interrupt_nothing),
+       T(a_receiver_at_its_fd_limit_says_so), T(a_received_descriptor_is_moved_or_refused),
+       T(no_fd_for_a_listener), T(no_fd_for_a_connection), T(surplus_and_unexpected_are_refused),
+       T(as_many_fds_as_come), T(misuse_is_refused), T(missing_ranks_are_named),
+       T(waits_end_by_deadline_and_check), T(a_revocation_is_obeyed_and_then_passed_over),
+       T(failpoints_fail_with_their_name), T(shared_mailboxes_end_with_their_users))

@@ -1,8 +1,11 @@
 /* unit_wire.c - the wire format: its bytes, the round trip, every malformed field, every
- * truncation. */
+ * truncation; and that of addresses. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/boot/tcp_socket.h"
 #include "transport/mesh/wire.h"
 #include "t.h"
 
@@ -139,6 +142,61 @@ static void lengths_beyond_32_bits_do_not_wrap(void) {
 #endif
 }
 
+/* The same header where the payload has not come yet. */
+static void a_header_is_read_without_its_payload(void) {
+    symm_wire_msg m, before;
+    uint8_t buf[LEN];
+    message(buf);
+    T_CHECK(symm_wire_head(buf, 8, 0x0304, &m) == NULL);
+    same(&m, &sample);
+    memset(&m, 0x77, sizeof m);
+    before = m;
+    T_MSG(symm_wire_head(buf, 7, 0x0304, &m), "payload");
+    T_MSG(symm_wire_head(buf, 8, 0x0303, &m), "file descriptors");
+    for (int i = 0; i < 12; i++) {
+        if (i >= 6 && i < 10) continue; /* type and number of fds */
+        buf[i] ^= 1;
+        T_CHECK(symm_wire_head(buf, SIZE_MAX, UINT16_MAX, &m) != NULL);
+        buf[i] ^= 1;
+    }
+    T_EQ(memcmp(&m, &before, sizeof m), 0);
+}
+
+/* Where a rank or a root listens, in an id or among the addresses of ranks. */
+static void addresses_are_bytes_and_text(void) {
+    struct sockaddr_storage in = {.ss_family = AF_INET}, out;
+    struct sockaddr_in *a4 = (struct sockaddr_in *)&in;
+    struct sockaddr_in6 *a6 = (struct sockaddr_in6 *)&in;
+    uint8_t raw[SYMM_TCP_ADDRESS];
+    char text[80];
+    socklen_t len;
+    a4->sin_port = htons(4711);
+    a4->sin_addr.s_addr = htonl(0x0a000002);
+    symm_tcp_address_put(&in, raw);
+    T_EQ(raw[0], 4);
+    T_CHECK(!symm_tcp_address_get(raw, &out, &len));
+    T_EQ(len, sizeof *a4);
+    T_EQ(memcmp(&in, &out, sizeof *a4), 0);
+    T_STREQ(symm_tcp_address_text(&out, text, sizeof text), "10.0.0.2:4711");
+    memset(&in, 0, sizeof in);
+    a6->sin6_family = AF_INET6;
+    a6->sin6_port = htons(65535);
+    a6->sin6_scope_id = 0x12345678;
+    T_EQ(inet_pton(AF_INET6, "fe80::1:2", &a6->sin6_addr), 1);
+    symm_tcp_address_put(&in, raw);
+    T_EQ(raw[0], 6);
+    T_CHECK(!symm_tcp_address_get(raw, &out, &len));
+    T_EQ(len, sizeof *a6);
+    T_EQ(memcmp(&in, &out, sizeof *a6), 0);
+    T_STREQ(symm_tcp_address_text(&out, text, sizeof text), "[fe80::1:2]:65535");
+    raw[0] = 5;
+    T_STREQ(symm_tcp_address_get(raw, &out, &len), "unknown address family");
+    raw[0] = 6;
+    raw[2] = raw[3] = 0;
+    T_STREQ(symm_tcp_address_get(raw, &out, &len), "port 0");
+}
+
 T_MAIN(T(bytes_on_the_wire_are_fixed), T(what_was_put_is_parsed), T(every_truncation_is_refused),
        T(surplus_bytes_are_refused), T(every_wrong_byte_of_a_checked_field_is_refused),
-       T(limits_of_the_caller_hold), T(lengths_beyond_32_bits_do_not_wrap))
+       T(limits_of_the_caller_hold), T(lengths_beyond_32_bits_do_not_wrap),
+       T(a_header_is_read_without_its_payload), T(addresses_are_bytes_and_text))

@@ -76,7 +76,8 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
                         "file descriptors for it, and not every rank has fabric handles",
                         c->caps.device);
     if (c->cuda) SYMM_TRY(open_gpu(c));
-    SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, c->threads, &g->addr, &c->mesh));
+    SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, c->threads ? SYMM_MESH_THREADS : SYMM_MESH_UNIX,
+                              NULL, &g->addr, &c->mesh));
     SYMM_TRY(prepare_boot(c));
     if (!c->threads) {
         c->space = symm_space_find(members, c->nranks, c->rank);

@@ -1,6 +1,6 @@
-/* mesh.c - the control mesh as its users call it: makes one of the two kinds, and sends and
- * receives messages with deadlines, types and texts. Runs in the thread that owns the mesh. No
- * lock. */
+/* mesh.c - the control mesh as its users call it: makes one of the kinds, and sends and receives
+ * messages with deadlines, types and texts. Runs in the thread that owns the mesh; post, leave,
+ * peek and push in any thread. No lock. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,12 +8,13 @@
 #include "base/stats.h"
 #include "mesh_impl.h"
 
-symmResult_t symm_mesh_listen(int rank, int nranks, int threads, symm_mesh_addr *mine,
-                              symm_mesh **out) {
+symmResult_t symm_mesh_listen(int rank, int nranks, int kind, const char *ifname,
+                              symm_mesh_addr *mine, symm_mesh **out) {
     if (nranks < 1 || rank < 0 || rank >= nranks || !mine || !out) {
         return SYMM_ERR(symmInternalError, "symm_mesh_listen: rank %d of %d", rank, nranks);
     }
-    if (threads) return symm_mesh_threads_listen(rank, nranks, mine, out);
+    if (kind == SYMM_MESH_THREADS) return symm_mesh_threads_listen(rank, nranks, mine, out);
+    if (kind == SYMM_MESH_TCP) return symm_mesh_tcp_listen(rank, nranks, ifname, mine, out);
     return symm_mesh_unix_listen(rank, nranks, mine, out);
 }
 
@@ -80,6 +81,20 @@ void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_
     int state;
     if (symm_mesh_is_peer(m, peer) && bytes <= SYMM_MESH_MAX && symm_mesh_alive(m, peer))
         m->ops->put(m, peer, type, payload, bytes, NULL, 0, &state);
+}
+
+void symm_mesh_leave(symm_mesh *m) {
+    if (!m->ops->peek) return; /* those of other kinds see the end itself */
+    for (int p = 0; p < m->nranks; p++) symm_mesh_post(m, p, SYMM_MSG_LEFT, NULL, 0);
+}
+
+int symm_mesh_peek(symm_mesh *m, int peer, symm_mesh_news *news) {
+    memset(news, 0, sizeof *news);
+    return symm_mesh_is_peer(m, peer) && m->ops->peek ? m->ops->peek(m, peer, news) : 0;
+}
+
+void symm_mesh_push(symm_mesh *m) {
+    if (m->ops->push) m->ops->push(m);
 }
 
 typedef struct { /* what a receiver asks for, and where it goes */

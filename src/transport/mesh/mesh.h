@@ -1,13 +1,14 @@
-/* mesh.h - the control mesh: one ordered message channel between every two ranks of a communicator
- * on this host. It carries file descriptors, votes, and exchanges of split and shrink. The end of
- * file of a channel shows a death at once. One thread at a time per mesh; symm_mesh_fd, _alive,
- * _mark_dead, _hung_up and _revoked in any thread.
+/* mesh.h - the control mesh: one ordered message channel between every two ranks of a communicator.
+ * It carries file descriptors, votes, and exchanges of split and shrink. The end of file of a
+ * channel shows a death at once. One thread at a time per mesh; symm_mesh_fd, _alive, _mark_dead,
+ * _hung_up, _revoked, _post, _peek, _push, _leave and symm_agree_revoke in any thread.
  *
- * Two kinds have this interface:
+ * Three kinds have this interface:
  *  - mesh_unix, between processes: AF_UNIX SOCK_SEQPACKET with a random abstract name. The peer's
  *    uid and a nonce are checked, and its pid where both are in one pid namespace. Received fds are
  *    close-on-exec. A truncated message is an error, surplus fds are closed.
  *  - mesh_threads, between threads: mailboxes. They carry no fds.
+ *  - mesh_tcp, between processes of several hosts: TCP. A nonce is checked. It carries no fds.
  * A message has at most SYMM_MESH_MAX bytes and SYMM_MESH_FDS fds. */
 #ifndef SYMM_MESH_H_
 #define SYMM_MESH_H_
@@ -19,8 +20,10 @@
 #define SYMM_MESH_MAX 4096 /* payload bytes of one message */
 #define SYMM_MESH_FDS 64   /* fds of one message (the kernel takes 253) */
 
-/* Message types. A receiver that gets another type than it expects obeys a REVOKE, and returns
- * symmInternalError for any other. */
+enum { SYMM_MESH_UNIX, SYMM_MESH_THREADS, SYMM_MESH_TCP }; /* kinds */
+
+/* Message types. A receiver that gets another type than it expects obeys a REVOKE, takes a LEFT for
+ * the end of the peer, and returns symmInternalError for any other. */
 enum {
     SYMM_MSG_HELLO = 1,
     SYMM_MSG_VOTE = 2,
@@ -29,10 +32,19 @@ enum {
     SYMM_MSG_BOOT = 5,
     SYMM_MSG_REVOKE = 6, /* payload: symm_vote of the death or error that revoked */
     SYMM_MSG_WILL = 7,   /* survive.h; a receiver of another type keeps it for later */
-    SYMM_MSG_CHILD = 8   /* a piece of the making of a shrink's child, see symm_mesh_session */
+    SYMM_MSG_CHILD = 8,  /* a piece of the making of a shrink's child, see symm_mesh_session */
+    SYMM_MSG_LEFT = 9    /* the last one of a rank that leaves: to a receiver its end */
 };
 
 typedef struct symm_mesh symm_mesh;
+
+#define SYMM_VOTE_TEXT 200
+typedef struct {  /* a status, on the wire */
+    int32_t code; /* symmResult_t */
+    int32_t rank; /* who found it */
+    char stage[48];
+    char text[SYMM_VOTE_TEXT];
+} symm_vote;
 
 /* What each rank tells the others about itself before the mesh exists. symm_mesh_listen fills it.
  * 64 bytes, on the wire. */
@@ -40,13 +52,15 @@ typedef struct {
     uint64_t pidns; /* inode of the pid namespace */
     uint64_t nonce; /* random; every message to this rank shows it */
     uint32_t pid, uid;
-    char name[40]; /* abstract socket name without the leading NUL; empty: thread ranks */
+    /* Abstract socket name without the leading NUL. Thread ranks: empty. TCP: the bytes of
+     * symm_tcp_address_put. */
+    char name[40];
 } symm_mesh_addr;
 
-/* Step 1, before the bootstrap's allgather: makes the listener and *mine. threads != 0: no
- * socket. */
-symmResult_t symm_mesh_listen(int rank, int nranks, int threads, symm_mesh_addr *mine,
-                              symm_mesh **out);
+/* Step 1, before the bootstrap's allgather: makes the listener and *mine. Threads: no socket.
+ * ifname: which interface TCP listens at (SYMM_SOCKET_IFNAME); NULL: any. */
+symmResult_t symm_mesh_listen(int rank, int nranks, int kind, const char *ifname,
+                              symm_mesh_addr *mine, symm_mesh **out);
 /* Step 2, after it: addrs[nranks] in rank order. Connects to lower ranks, accepts higher ones,
  * closes the listener. threads: `shared` is one pointer equal on all ranks (see
  * symm_mesh_share), else NULL. On error the caller closes the mesh. */
@@ -70,6 +84,24 @@ symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payloa
                             const int *fds, int nfds, const symm_wait *w);
 /* The same without fds, best effort: never blocks, and does not report whether it was sent. */
 void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_t bytes);
+/* Tells every living peer that this rank leaves on purpose. Only TCP says so: its peers may be on
+ * other hosts, where nothing else tells a rank that left from one that died. Best effort, never
+ * blocks, any thread. */
+void symm_mesh_leave(symm_mesh *m);
+/* What is waiting to be received from a peer. */
+typedef struct {
+    int left;       /* a LEFT */
+    int revoked;    /* a REVOKE */
+    symm_vote vote; /* that of the first one */
+} symm_mesh_news;
+/* Looks through the messages of peer that are waiting, and takes none: for a watcher that must
+ * learn of a peer's end while the owner is not inside the mesh. 1 if anything waits, also a part of
+ * a message. Sees the first 64 KiB of what waits. Never blocks, any thread. Only TCP; other kinds
+ * return 0 and no news. */
+int symm_mesh_peek(symm_mesh *m, int peer, symm_mesh_news *news);
+/* TCP may take a part of a message and keep the rest: sends what was kept, as far as it goes. The
+ * owner's calls do that too. Never blocks, any thread. */
+void symm_mesh_push(symm_mesh *m);
 /* Messages of type CHILD begin with the number of the shrink that they belong to (boot_mesh.c).
  * From now on those of any other shrink are dropped when they are received: one that failed left
  * them. */
@@ -107,14 +139,6 @@ int symm_mesh_revoked(const symm_mesh *m);
 int symm_mesh_hung_up(const symm_mesh *m, int peer);
 
 /* ---- agree (agree.c) ------------------------------------------------------------------------- */
-
-#define SYMM_VOTE_TEXT 200
-typedef struct {  /* on the wire */
-    int32_t code; /* symmResult_t */
-    int32_t rank; /* who found it */
-    char stage[48];
-    char text[SYMM_VOTE_TEXT];
-} symm_vote;
 
 /* Status-carrying agreement [every rank of the mesh]. `mine` is this rank's status (its text is the
  * thread's last error text). If nobody dies every rank returns the same code, that of the lowest

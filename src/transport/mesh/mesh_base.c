@@ -2,9 +2,12 @@
  * any thread may ask about a peer, waiting with a deadline, deaths and revocations. Runs in the
  * thread that owns the mesh; symm_mesh_fd, _alive, _mark_dead, _hung_up, _revoked and
  * symm_agree_revoke in any thread. No lock: what other threads look at is atomic. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -16,7 +19,7 @@ _Static_assert(SYMM_MESH_FDS <= MESH_SCM_MAX, "one message carries them");
 
 const char *symm_mesh_type_name(unsigned type) {
     static const char *const names[] = {"none", "HELLO",  "VOTE", "COMMIT", "HANDLES",
-                                        "BOOT", "REVOKE", "WILL", "CHILD"};
+                                        "BOOT", "REVOKE", "WILL", "CHILD",  "LEFT"};
     return type < sizeof names / sizeof *names ? names[type] : "unknown";
 }
 
@@ -44,6 +47,25 @@ void symm_mesh_fini(symm_mesh *m) {
     m->wills = NULL;
     m->dead = NULL;
     m->want = m->pending = NULL;
+}
+
+symmResult_t symm_mesh_random(void *out, size_t bytes) {
+    ssize_t n;
+    do n = SYMM_FAIL_CALL(mesh_random, -1, EIO, getrandom(out, bytes, 0));
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)bytes) return SYMM_ERR(symmSystemError, "getrandom of %zu bytes: %m", bytes);
+    return symmSuccess;
+}
+
+symmResult_t symm_mesh_describe(symm_mesh_addr *a) {
+    struct stat st;
+    memset(a, 0, sizeof *a);
+    a->pid = (uint32_t)getpid();
+    a->uid = (uint32_t)geteuid();
+    /* 0 where /proc is missing: then pids are not compared */
+    if (SYMM_FAIL_CALL(mesh_pidns, -1, ENOENT, stat("/proc/self/ns/pid", &st)) == 0)
+        a->pidns = (uint64_t)st.st_ino;
+    return symm_mesh_random(&a->nonce, sizeof a->nonce);
 }
 
 void symm_mesh_session(symm_mesh *m, uint32_t session) {
@@ -155,17 +177,21 @@ void symm_agree_revoke(symm_mesh *m, symmResult_t code, int rank, const char *st
     }
 }
 
+void symm_mesh_read_revoke(int peer, const uint8_t *payload, size_t bytes, symm_vote *v) {
+    if (bytes == sizeof *v) {
+        memcpy(v, payload, sizeof *v);
+    } else {
+        symm_mesh_vote(v, symmInternalError, peer, "", "for a reason that cannot be read");
+    }
+    v->stage[sizeof v->stage - 1] = 0;
+    v->text[sizeof v->text - 1] = 0;
+    if (v->code <= symmSuccess || v->code >= symmNumResults) v->code = symmInternalError;
+}
+
 symmResult_t symm_mesh_obey(symm_mesh *m, int peer) {
     symm_vote v;
     symm_mesh_in_drop(&m->in);
-    if (m->in.head.bytes == sizeof v) {
-        memcpy(&v, m->in.buf + SYMM_WIRE_HEADER, sizeof v);
-    } else {
-        symm_mesh_vote(&v, symmInternalError, peer, "", "for a reason that cannot be read");
-    }
-    v.stage[sizeof v.stage - 1] = 0;
-    v.text[sizeof v.text - 1] = 0;
-    if (v.code <= symmSuccess || v.code >= symmNumResults) v.code = symmInternalError;
+    symm_mesh_read_revoke(peer, m->in.buf + SYMM_WIRE_HEADER, m->in.head.bytes, &v);
     if (v.code == symmRemoteError && symm_mesh_is_peer(m, v.rank)) {
         m->blame = v.rank;
         symm_mesh_mark_dead(m, v.rank);

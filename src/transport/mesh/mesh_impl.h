@@ -1,13 +1,14 @@
 /* mesh_impl.h - what the files of the control mesh share. Private to them. In layers, lowest first:
  *
  *   wire, mesh_packet, mesh_take   headers; packets of one socket; the next message of a peer
- *   mesh_base                      waiting, deadlines, deaths and revocations, once for both kinds
+ *   mesh_base                      waiting, deadlines, deaths and revocations, once for all kinds
  *   mesh_join, mesh_unix           ranks that are processes
+ *   mesh_tcp*                      ranks that are processes of several hosts (mesh_tcp.h)
  *   mesh_threads                   ranks that are threads
- *   mesh                           makes one of the two kinds; sends and receives
+ *   mesh                           makes one of the kinds; sends and receives
  *   agree, survive, boot_mesh      agreements and allgathers over it
  *
- * The two kinds offer steps that never block. Runs in the thread that owns the mesh. No lock: what
+ * The kinds offer steps that never block. Runs in the thread that owns the mesh. No lock here: what
  * other threads may look at is atomic. */
 #ifndef SYMM_MESH_IMPL_H_
 #define SYMM_MESH_IMPL_H_
@@ -55,6 +56,9 @@ typedef struct {
     int (*hung_up)(const symm_mesh *m, int peer); /* any thread */
     int (*fd)(const symm_mesh *m, int peer);      /* any thread */
     void (*close)(symm_mesh *m);                  /* frees what the kind holds, not m's own parts */
+    /* NULL where no message is kept or can be looked at. Any thread. */
+    int (*peek)(symm_mesh *m, int peer, symm_mesh_news *news); /* *news is zeroed before */
+    void (*push)(symm_mesh *m);
 } symm_mesh_ops;
 
 /* survive.c: one message of a call of it, on the wire. dead: ranks that the sender found dead. */
@@ -111,11 +115,17 @@ symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state);
  * and leaves -1. */
 int symm_mesh_socket(void);
 void symm_mesh_fd_close(int *fd);
+/* The next connection of a listener, the same way. */
+int symm_mesh_accept(int listener);
 /* mesh_join.c: the connect step. Its memory is allocated before the peers wait for this rank. */
 symmResult_t symm_mesh_join_new(symm_mesh_unix *u);
 void symm_mesh_join_free(symm_mesh_unix *u);
 symmResult_t symm_mesh_unix_join(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
                                  const symm_wait *w);
+
+/* NULL if m->in is a first message to this rank, whose nonce is given: HELLO, or the REVOKE of a
+ * rank that cannot go on. Else what is wrong with it. Closes its fds. */
+const char *symm_mesh_judge(symm_mesh *m, uint64_t nonce);
 
 /* The invariants of the common part. In the owner's thread. */
 void symm_mesh_check(const symm_mesh *m);
@@ -123,6 +133,11 @@ void symm_mesh_check(const symm_mesh *m);
 symmResult_t symm_mesh_init(symm_mesh *m, const symm_mesh_ops *ops, int rank, int nranks);
 void symm_mesh_fini(symm_mesh *m);
 
+/* What a rank tells the others about itself, but for its name. */
+symmResult_t symm_mesh_describe(symm_mesh_addr *a);
+symmResult_t symm_mesh_random(void *out, size_t bytes);
+symmResult_t symm_mesh_tcp_listen(int rank, int nranks, const char *ifname, symm_mesh_addr *mine,
+                                  symm_mesh **out);
 symmResult_t symm_mesh_unix_listen(int rank, int nranks, symm_mesh_addr *mine, symm_mesh **out);
 symmResult_t symm_mesh_threads_listen(int rank, int nranks, symm_mesh_addr *mine, symm_mesh **out);
 
@@ -134,6 +149,8 @@ symmResult_t symm_mesh_look(symm_mesh *m, const uint8_t *want, const symm_wait *
 /* The peer is gone: marks it dead, records the error and returns its code. If the peer's last
  * messages have a REVOKE, the error is that one's. */
 symmResult_t symm_mesh_lost(symm_mesh *m, int peer, const symm_wait *w);
+/* Reads the payload of a REVOKE. What cannot be is put right. */
+void symm_mesh_read_revoke(int peer, const uint8_t *payload, size_t bytes, symm_vote *v);
 /* m->in is a REVOKE of peer: marks the mesh, passes the message on, records its text and returns
  * its code. */
 symmResult_t symm_mesh_obey(symm_mesh *m, int peer);
@@ -145,7 +162,9 @@ const char *symm_mesh_type_name(unsigned type);
 static inline int symm_mesh_is_peer(const symm_mesh *m, int peer) {
     return peer >= 0 && peer < m->nranks && peer != m->rank;
 }
-/* ops->take for all files but survive.c. Messages for survive.c are kept for it. */
+/* ops->take for survive.c. After a LEFT the peer is marked dead, and the state is GONE. */
+symmResult_t symm_mesh_take_any(symm_mesh *m, int peer, int *state);
+/* The same for all other files. Messages for survive.c are kept for it. */
 symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state);
 /* m->in is a message of survive.c: reads it. 0: it is malformed. */
 int symm_mesh_read_will(const symm_mesh *m, symm_will *x);

@@ -22,7 +22,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/stats.h"
-#include "transport/boot/lifeline.h"
 
 #define HELD_EXTRA     16  /* silent connections that are kept beyond one per rank */
 #define ACCEPT_BURST   64  /* connections accepted between two looks at the others */
@@ -92,19 +91,21 @@ static symmResult_t say_hello(const join *j, int fd, int peer, int *state) {
     return symm_mesh_packet_put(fd, &hello, NULL, NULL, state);
 }
 
-/* NULL if the message is a first one to this rank: HELLO, or the REVOKE of a rank that cannot go
- * on. Else what is wrong with it. Closes its fds. */
-static const char *judge(join *j) {
-    symm_mesh_in *in = &j->u->base.in;
+const char *symm_mesh_judge(symm_mesh *m, uint64_t nonce) {
+    symm_mesh_in *in = &m->in;
     int fds = in->nfds || in->truncated;
     symm_mesh_in_drop(in);
     if (in->why) return in->why;
     if (fds || in->head.nfds) return "a greeting that carries file descriptors";
     int hello = in->head.type == SYMM_MSG_HELLO && !in->head.bytes;
     if (!hello && in->head.type != SYMM_MSG_REVOKE) return "no greeting";
-    if (in->head.nonce != j->u->mine.nonce) return "wrong nonce";
-    if (in->head.to != (uint32_t)j->rank) return "meant for another rank";
+    if (in->head.nonce != nonce) return "wrong nonce";
+    if (in->head.to != (uint32_t)m->rank) return "meant for another rank";
     return NULL;
+}
+
+static const char *judge(join *j) {
+    return symm_mesh_judge(&j->u->base, j->u->mine.nonce);
 }
 
 static void establish(join *j, int *fd, int peer) {
@@ -311,18 +312,11 @@ static symmResult_t on_listener(join *j) {
         return SYMM_ERR(symmSystemError, "failpoint mesh_accept (%s)", j->w->stage);
     }
     for (int i = 0; i < ACCEPT_BURST && more && j->left; i++) {
-        symm_lifeline_lock();
-        int fd = symm_fd_above(
-            SYMM_FAIL_CALL(mesh_take, -1, EMFILE,
-                           accept4(j->u->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)));
-        symm_lifeline_add(fd);
-        symm_lifeline_unlock();
-        if (fd < 0) {
+        int fd = symm_mesh_accept(j->u->listener);
+        if (fd < 0)
             SYMM_TRY(accept_failed(j, &more));
-            continue;
-        }
-        SYMM_STAT_ADD(fds, 1);
-        SYMM_TRY(hold(j, fd));
+        else
+            SYMM_TRY(hold(j, fd));
     }
     return symmSuccess;
 }

@@ -26,6 +26,16 @@ int symm_mesh_socket(void) {
     return s;
 }
 
+int symm_mesh_accept(int listener) {
+    symm_lifeline_lock();
+    int fd = symm_fd_above(SYMM_FAIL_CALL(
+        mesh_take, -1, EMFILE, accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+    symm_lifeline_add(fd);
+    symm_lifeline_unlock();
+    if (fd >= 0) SYMM_STAT_ADD(fds, 1);
+    return fd;
+}
+
 void symm_mesh_fd_close(int *fd) {
     if (*fd < 0) return;
     symm_lifeline_close(*fd);

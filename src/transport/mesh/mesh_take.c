@@ -1,6 +1,6 @@
 /* mesh_take.c - takes the next message of a peer, and sorts out what belongs to no exchange that is
- * under way: messages of survive.c are kept for it, pieces of a shrink that failed are dropped.
- * Runs in the thread that owns the mesh. No lock. */
+ * under way: messages of survive.c are kept for it, pieces of a shrink that failed are dropped, and
+ * a LEFT is the peer's end. Runs in the thread that owns the mesh. No lock. */
 #include <string.h>
 #include <unistd.h>
 
@@ -66,11 +66,21 @@ int symm_mesh_left_behind(const symm_mesh *m) {
     return session != m->session;
 }
 
+/* LEFT is a rank's last message. Its connection may stand a while longer. */
+symmResult_t symm_mesh_take_any(symm_mesh *m, int peer, int *state) {
+    SYMM_TRY(m->ops->take(m, peer, state));
+    if (*state != MESH_READY || m->in.why || m->in.head.type != SYMM_MSG_LEFT) return symmSuccess;
+    symm_mesh_in_drop(&m->in);
+    symm_mesh_mark_dead(m, peer);
+    *state = MESH_GONE;
+    return symmSuccess;
+}
+
 symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state) {
     symm_will x;
     SYMM_ASSERT(!m->in.nfds); /* the caller has taken over those of the last one, or closed them */
     for (;;) {
-        SYMM_TRY(m->ops->take(m, peer, state));
+        SYMM_TRY(symm_mesh_take_any(m, peer, state));
         if (*state != MESH_READY || m->in.why) return symmSuccess;
         if (m->in.head.type != SYMM_MSG_WILL && !symm_mesh_left_behind(m)) return symmSuccess;
         symm_mesh_in_drop(&m->in); /* these messages carry no fds */

@@ -12,9 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -118,31 +116,12 @@ static const symm_mesh_ops unix_ops = {
 
 /* ---- the listener ---- */
 
-static symmResult_t random_bytes(void *out, size_t bytes) {
-    ssize_t n;
-    do n = SYMM_FAIL_CALL(mesh_random, -1, EIO, getrandom(out, bytes, 0));
-    while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)bytes) return SYMM_ERR(symmSystemError, "getrandom of %zu bytes: %m", bytes);
-    return symmSuccess;
-}
-
-static symmResult_t describe(symm_mesh_addr *a) {
-    struct stat st;
-    memset(a, 0, sizeof *a);
-    a->pid = (uint32_t)getpid();
-    a->uid = (uint32_t)geteuid();
-    /* 0 where /proc is missing: then pids are not compared */
-    if (SYMM_FAIL_CALL(mesh_pidns, -1, ENOENT, stat("/proc/self/ns/pid", &st)) == 0)
-        a->pidns = (uint64_t)st.st_ino;
-    return random_bytes(&a->nonce, sizeof a->nonce);
-}
-
 /* A random name. If it is taken, another one is tried. */
 static symmResult_t bind_name(int fd, symm_mesh_addr *a) {
     for (int i = 0; i < NAME_TRIES; i++) {
         struct sockaddr_un sa = {.sun_family = AF_UNIX};
         uint64_t r[2];
-        SYMM_TRY(random_bytes(r, sizeof r));
+        SYMM_TRY(symm_mesh_random(r, sizeof r));
         int n = snprintf(a->name, sizeof a->name, "symm-%016llx%016llx", (unsigned long long)r[0],
                          (unsigned long long)r[1]);
         memcpy(sa.sun_path + 1, a->name, (size_t)n);
@@ -158,7 +137,7 @@ static symmResult_t open_listener(symm_mesh_unix *u) {
     if (SYMM_FAIL_HERE(mesh_socket)) {
         return SYMM_ERR(symmSystemError, "failpoint mesh_socket (rank %d)", u->base.rank);
     }
-    SYMM_TRY(describe(&u->mine));
+    SYMM_TRY(symm_mesh_describe(&u->mine));
     u->listener = symm_mesh_socket();
     if (u->listener < 0) {
         int limit = errno == EMFILE || errno == ENFILE;

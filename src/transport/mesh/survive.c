@@ -208,7 +208,7 @@ static symmResult_t listen_to(talk *t, int p, int *end) {
             continue;
         }
         int state, alive = symm_mesh_alive(t->m, p); /* before the look into its queue */
-        SYMM_TRY(t->m->ops->take(t->m, p, &state));
+        SYMM_TRY(symm_mesh_take_any(t->m, p, &state));
         if (state != MESH_READY) {
             *end = state == MESH_GONE || !alive;
             return symmSuccess;

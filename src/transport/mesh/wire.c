@@ -43,23 +43,45 @@ void symm_wire_put(const symm_wire_msg *m, uint8_t *out) {
     put(out + AT_NONCE, 8, m->nonce);
 }
 
-const char *symm_wire_parse(const uint8_t *buf, size_t len, size_t max_bytes, unsigned max_fds,
-                            symm_wire_msg *m) {
-    if (!buf || len < SYMM_WIRE_HEADER) return "shorter than a header";
+/* All but what the caller sets limits for. */
+static const char *read_head(const uint8_t *buf, symm_wire_msg *m) {
     if (get(buf + AT_MAGIC, 4) != SYMM_WIRE_MAGIC) return "not a message of this library";
     if (get(buf + AT_VERSION, 2) != SYMM_WIRE_VERSION) return "another version of the wire format";
     if (get(buf + AT_ZERO, 2) != 0) return "a reserved field is not zero";
-    uint64_t bytes = get(buf + AT_BYTES, 4), nfds = get(buf + AT_NFDS, 2);
-    if (bytes != len - SYMM_WIRE_HEADER) return "the length field differs from what came";
-    if (bytes > max_bytes) return "more payload than is allowed";
-    if (nfds > max_fds) return "more file descriptors than are allowed";
     *m = (symm_wire_msg){
         .type = (uint16_t)get(buf + AT_TYPE, 2),
-        .nfds = (uint16_t)nfds,
-        .bytes = (uint32_t)bytes,
+        .nfds = (uint16_t)get(buf + AT_NFDS, 2),
+        .bytes = (uint32_t)get(buf + AT_BYTES, 4),
         .from = (uint32_t)get(buf + AT_FROM, 4),
         .to = (uint32_t)get(buf + AT_TO, 4),
         .nonce = get(buf + AT_NONCE, 8),
     };
     return NULL;
+}
+
+static const char *beyond_limits(const symm_wire_msg *m, size_t max_bytes, unsigned max_fds) {
+    if (m->bytes > max_bytes) return "more payload than is allowed";
+    if (m->nfds > max_fds) return "more file descriptors than are allowed";
+    return NULL;
+}
+
+const char *symm_wire_head(const uint8_t *buf, size_t max_bytes, unsigned max_fds,
+                           symm_wire_msg *m) {
+    symm_wire_msg read;
+    const char *why = read_head(buf, &read);
+    if (!why) why = beyond_limits(&read, max_bytes, max_fds);
+    if (!why) *m = read;
+    return why;
+}
+
+const char *symm_wire_parse(const uint8_t *buf, size_t len, size_t max_bytes, unsigned max_fds,
+                            symm_wire_msg *m) {
+    symm_wire_msg read;
+    if (!buf || len < SYMM_WIRE_HEADER) return "shorter than a header";
+    const char *why = read_head(buf, &read);
+    if (!why && read.bytes != len - SYMM_WIRE_HEADER)
+        why = "the length field differs from what came";
+    if (!why) why = beyond_limits(&read, max_bytes, max_fds);
+    if (!why) *m = read;
+    return why;
 }

@@ -21,6 +21,10 @@ typedef struct {
 
 /* Writes SYMM_WIRE_HEADER bytes. */
 void symm_wire_put(const symm_wire_msg *m, uint8_t *out);
+/* Reads the header at the start of a stream, whose payload may not be there yet. As
+ * symm_wire_parse, without the comparison with a length. */
+const char *symm_wire_head(const uint8_t *buf, size_t max_bytes, unsigned max_fds,
+                           symm_wire_msg *m);
 /* Reads a whole datagram of `len` bytes. Returns NULL and fills *m, or a short text that says what
  * is wrong with it: too short, wrong magic, other version, length field that differs from len, more
  * than max_bytes or max_fds, or a non-zero reserved field. */
