@@ -128,6 +128,13 @@ $(REAL_NCCLS): tests/fake/nccl_whole.c nccl-tests-plugin/symbols.h nccl-tests-pl
 	@$(call say,LD,$@)
 	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -fPIC -shared $(SAN_FLAGS) $(OLD) -Iinclude $< -lrt -o $@
 
+# A libnvidia-ml.so.1 for the program that tests how one is opened.
+NVML_STUB := $(TEST)/libnvidia-ml-stub.so
+$(TEST)/unit_fabric_info: | $(NVML_STUB)
+$(NVML_STUB): tests/fake/nvml_stub.c src/transport/cuda/cuda_fabric.h $(TOBJ)/flags | $(TEST)
+	@$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -fPIC -shared $(SAN_FLAGS) -Isrc $< -o $@
+
 # A program of others, over the drop-in as it is installed.
 $(TEST)/mp_nccl: $(NCCL_LIB)
 $(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fake_cuda_work.h"
+#include "fake_nvml.h"
 #include "t.h"
 #include "transport/cuda/cuda_device.h"
 #include "transport/vmm/cuda_probe.h"
@@ -124,6 +125,7 @@ void fake_cuda_install(const fake_cuda_config *config) {
     symm_cuda_probe_forget();
     symm_cuda_inject(&table);
     symm_cuda_multicast_inject(fake_multicast_symbol);
+    fake_nvml_install(NULL); /* never the machine's own, which knows none of these devices */
 }
 
 static int call_of(const char *name) {

@@ -42,7 +42,8 @@ typedef struct {
     int room;          /* CTAs that run on a device at once; 0: any number */
 } fake_cuda_config;
 
-/* Resets everything, uses `config` (NULL: the defaults), and replaces libcuda. */
+/* Resets everything, uses `config` (NULL: the defaults), and replaces libcuda. NVML too: see
+ * fake_nvml.h. */
 void fake_cuda_install(const fake_cuda_config *config);
 fake_cuda_config fake_cuda_defaults(void);
 /* The whole table, for tests that change an entry before they inject it. */
