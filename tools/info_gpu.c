@@ -1,12 +1,13 @@
-/* info_gpu.c - what symm-info says about GPUs: the driver, each device, what its memory can do
- * (tried, not believed), which of them reach which. Where there are none, nothing is shown here:
- * the backends' part says why. Main thread; makes each device's primary context, as a program
- * would that uses it. */
+/* info_gpu.c - what symm-info says about GPUs: the driver, each device, its place in a fabric over
+ * hosts, what its memory can do (tried, not believed), which of them reach which. Where there are
+ * none, nothing is shown here: the backends' part says why. Main thread; makes each device's
+ * primary context, as a program would that uses it. */
 #include <stdio.h>
 #include <string.h>
 
 #include "device/common/kernels.h"
 #include "transport/cuda/cuda_device.h"
+#include "transport/cuda/cuda_fabric.h"
 #include "transport/vmm/vmm.h"
 #include "info.h"
 
@@ -22,6 +23,22 @@ static int has_kernels(const symm_cuda_info *info) {
     return 0;
 }
 
+/* The cluster as nvidia-smi writes it. */
+static void show_fabric(int device) {
+    symm_cuda_fabric f;
+    char why[256], id[40];
+    size_t at = 0;
+    symm_cuda_fabric_of(device, &f, why, sizeof why);
+    if (!f.known) {
+        info_row("NVLink fabric", "refused: %s", why);
+        return;
+    }
+    for (int i = 0; i < 16; i++)
+        at += (size_t)snprintf(id + at, sizeof id - at, "%s%02x",
+                               i >= 4 && i <= 10 && i % 2 == 0 ? "-" : "", f.cluster[i]);
+    info_row("NVLink fabric", "cluster %s, clique %u", id, f.clique);
+}
+
 static void show_device(int device, const symm_cuda_info *info) {
     char a[32];
     info_row("device", "%s, %s, %s", info->name, info_bytes(info->bytes, a, sizeof a), info->pci);
@@ -31,6 +48,7 @@ static void show_device(int device, const symm_cuda_info *info) {
     else
         info_row("capability", "%d.%d: refused: this build's kernels are for %s (CUDA_ARCHS)",
                  info->cc_major, info->cc_minor, symm_kernel_archs());
+    show_fabric(device);
     if (symm_cuda_set(device) == symmSuccess)
         info_driver(&symm_vmm_cuda);
     else

@@ -259,13 +259,35 @@ case $backends in
 'host is in, cuda is refused, GPUs: 0') t_ok "without GPUs symm-info says what is lacking" ;;
 'host is available, cuda is in, GPUs: '[1-9]*)
     t_expect "each GPU has a name, a capability, memory and its handles" \
-        "$gpus $gpus $gpus $((gpus + 1))" \
+        "$gpus $gpus $gpus $((gpus + 1)) $gpus" \
         "$(out '^  device  .*GiB, [0-9a-fA-F:.]+$') $(out '^  capability +[0-9]+\.[0-9]')" \
         "$(grep -A9 '^GPU' "$dir/out" | grep -c '^  sharing ')" \
-        "$(out '^  fabric handles +(yes|refused: .)')"
+        "$(out '^  fabric handles +(yes|refused: .)')" \
+        "$(out '^  NVLink fabric +(cluster [0-9a-f-]{36}, clique [0-9]+$|refused: .)')"
     ;;
 *) t_fail "symm-info tells the backends" "$backends" ;;
 esac
+# Over the fake driver: few machines have GPUs in such a fabric.
+name="symm-info tells the fabric that a GPU is in, or why none"
+objects=${BUILD:-build}/obj-test
+if [ -e "$objects/libsymm.a" ] && [ -e "$objects/tests/parts.a" ] &&
+    [ -e "$objects/tests/t.o" ]; then
+    # shellcheck disable=SC2046
+    run "${CC:-gcc}" -std=gnu11 -O1 -Wall -Wextra -Werror -pthread -DSYMM_TESTING -Iinclude -Isrc \
+        -Itests/kit -Itests/fake -I"${BUILD:-build}" -rdynamic tests/fake/perf_stub.c \
+        tools/symm_info.c $(find tools -name 'info_*.c') "$objects/tests/t.o" \
+        "$objects/tests/parts.a" "$objects/libsymm.a" "$objects/tests/parts.a" \
+        "$objects/src/device/common/kernel_images.o" -ldl -lrt -lm -o "$dir/info"
+    t_expect "symm-info builds with the fake driver" 0 "$rc"
+    SYMM_BACKEND=auto GPU_FAKE=2 run "$dir/info" memory
+    none=$(out '^  NVLink fabric +refused: the GPU is in no NVLink fabric over hosts$')
+    id=00000000-0000-0000-0000-00000000000c
+    SYMM_BACKEND=auto GPU_FAKE=2 PERF_FABRIC=12 run "$dir/info" memory
+    t_expect "$name" "0 2 1 1" "$rc $none $(out "^  NVLink fabric +cluster $id, clique 0$")" \
+        "$(out "^  NVLink fabric +cluster $id, clique 1$")"
+else
+    t_skip "$name" "needs $objects: make check builds it"
+fi
 run "$info" --heap --ranks 3 --svg "$dir/heap.svg"
 t_expect "symm-info makes a heap: limits, costs, layout" "0 1 1 4 1 1" \
     "$rc $(out '^  granularity +[1-9]') $(out '^  ranks +3, backend host')" \

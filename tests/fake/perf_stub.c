@@ -1,6 +1,7 @@
 /* perf_stub.c - symm-perf on the fake CUDA driver: check_perf_gpu.sh links it with the tool's
- * sources. Before main it installs the driver with GPU_FAKE devices. PERF_WRONG spoils what kernels
- * leave, as a bad kernel would:
+ * sources, and check_tools.sh with those of symm-info. Before main it installs the driver with
+ * GPU_FAKE devices. PERF_FABRIC: the cluster of several hosts that all of them are in, each in a
+ * clique of its own. PERF_WRONG spoils what kernels leave, as a bad kernel would:
  *   stale    every call leaves what the call before it left there (the first: its own)
  *   replay   calls out of a graph leave one bit wrong, eager ones none
  *   burst    calls issued behind others, without a wait in between, leave one bit wrong
@@ -14,6 +15,7 @@
 #include "device/common/kernels.h"
 #include "device/host/reduce.h"
 #include "fake_kernels.h"
+#include "fake_nvml.h"
 #include "transport/cuda/cuda_driver.h"
 
 enum { PLACES = 64 };
@@ -84,11 +86,12 @@ static cu_result synchronize_and_note(cu_stream stream) {
 
 __attribute__((constructor)) static void begin(void) {
     const char *images = getenv("PERF_IMAGES"), *devices = getenv("GPU_FAKE");
-    const char *many = getenv("PERF_BLOCKS");
+    const char *many = getenv("PERF_BLOCKS"), *cluster = getenv("PERF_FABRIC");
     wrong = getenv("PERF_WRONG");
     if (many) blocks = (uint64_t)atoi(many);
     symm_test_images = images ? atoi(images) : 1;
     fake_kernels_install(devices ? atoi(devices) : 2);
+    for (int i = 0; cluster && i < FAKE_DEVICES; i++) fake_nvml_set(i, atoi(cluster), (unsigned)i);
     launch = symm_cu.cuLaunchKernelEx;
     synchronize = symm_cu.cuStreamSynchronize;
     if (!wrong) return;
