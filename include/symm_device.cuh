@@ -91,6 +91,18 @@ SYMM_DEV char *memory(const symmDevComm_t &dc, int rank) {
 SYMM_DEV char *host_word(const symmDevComm_t &dc, int rank, uint64_t at) {
     return (char *)(dc.hostBase + (uint64_t)rank * dc.hostStride + at);
 }
+/* Where peers write a rank's abort and death words. Ranks of several hosts do not reach each other's
+ * host memory. */
+SYMM_DEV char *told_word(const symmDevComm_t &dc, int rank, uint64_t at) {
+    return dc.farBase ? (char *)(dc.farBase + (uint64_t)rank * dc.farStride + at)
+                      : host_word(dc, rank, at);
+}
+/* This rank's: what its host has written there, or else a peer's kernel. Pairs with set_word in
+ * revoke.c, and with leave, also of dev.cuh. */
+SYMM_DEV uint64_t own_word(const symmDevComm_t &dc, uint64_t at) {
+    const uint64_t word = symm_ptx::take8(host_word(dc, dc.rank, at));
+    return word || !dc.farBase ? word : symm_ptx::take8(told_word(dc, dc.rank, at));
+}
 SYMM_DEV char *over_word(const symmDevComm_t &dc, int rank) {
     return (char *)(dc.overBase + (uint64_t)rank * dc.overStride);
 }
@@ -107,19 +119,21 @@ SYMM_DEV int peer_of(const symmDevComm_t &dc, int q) {
 /* The communicator is over: the reason goes to this rank's host words and to every peer's, whose
  * kernels would otherwise wait for ours until their deadline. The first reason stays. */
 SYMM_DEV_SLOW void leave(const symmDevComm_t &dc, uint32_t code, int rank, uint32_t what) {
-    const uint64_t death = symm_ptx::get8(host_word(dc, dc.rank, dc.deathAt));
-    uint64_t word = symm_ptx::get8(host_word(dc, dc.rank, dc.abortAt));
-    if (!word) { /* the first reason stays, one that was no error until now too */
-        word = death ? death : (uint64_t)code << 32 | (uint32_t)(rank + 1);
+    char *own = host_word(dc, dc.rank, dc.abortAt);
+    const uint64_t death = own_word(dc, dc.deathAt), abort = own_word(dc, dc.abortAt);
+    /* the first reason stays, one that was no error until now too */
+    const uint64_t word = abort   ? abort
+                          : death ? death
+                                  : (uint64_t)code << 32 | (uint32_t)(rank + 1);
+    if (!abort)
         symm_ptx::put8(host_word(dc, dc.rank, dc.leftAt), (uint64_t)what << 32 | SYMM_DEV_STAGE);
-        /* pairs with the acquire in symm_comm_adopt_abort: what it was doing is there */
-        symm_ptx::give8(host_word(dc, dc.rank, dc.abortAt), word);
-    }
+    /* pairs with the acquire in symm_comm_adopt_abort: what it was doing is there */
+    if (!symm_ptx::get8(own)) symm_ptx::give8(own, word);
     /* The end of a rank peers may mind only when they need it (peerDeath): into the death word. Who
      * minds it at once has been told by that rank's host or by its own watcher. */
     const int late = word >> 32 == symmAborted || word == death;
     for (int q = 1; q < dc.nranks; q++) {
-        char *theirs = host_word(dc, peer_of(dc, q), late ? dc.deathAt : dc.abortAt);
+        char *theirs = told_word(dc, peer_of(dc, q), late ? dc.deathAt : dc.abortAt);
         if (!symm_ptx::get8(theirs)) symm_ptx::give8(theirs, word);
     }
     /* Kernels that run or come later, the library's too, leave at once. Who sees `over` finds the
@@ -132,9 +146,10 @@ SYMM_DEV_SLOW void leave(const symmDevComm_t &dc, uint32_t code, int rank, uint3
  * which was no error of this rank until it needed the peer. Now it is. */
 SYMM_DEV_SLOW void give_reason(const symmDevComm_t &dc, uint32_t what) {
     __threadfence_system(); /* `over` was read; pairs with that in leave, also of dev.cuh */
-    const uint64_t death = symm_ptx::take8(host_word(dc, dc.rank, dc.deathAt));
-    if (death && !symm_ptx::get8(host_word(dc, dc.rank, dc.abortAt)))
-        leave(dc, (uint32_t)(death >> 32), (int)(uint32_t)death - 1, what);
+    uint64_t word = dc.farBase ? own_word(dc, dc.abortAt) : 0; /* this host may not know it */
+    if (!word) word = own_word(dc, dc.deathAt);
+    if (word && !symm_ptx::get8(host_word(dc, dc.rank, dc.abortAt)))
+        leave(dc, (uint32_t)(word >> 32), (int)(uint32_t)word - 1, what);
 }
 /* A kernel has given up, on any rank. */
 SYMM_DEV int is_over(const symmDevComm_t &dc, uint32_t what) {
@@ -170,13 +185,11 @@ SYMM_DEV int left_for_good(const symmDevComm_t &dc, int peer, uint64_t &since) {
  * first call of a wait, then what this returned; SYMM_DEV_GAVE_UP: the reason is written. peer: -1
  * any: it is gone when all others are. */
 SYMM_DEV_SLOW uint64_t ask_host(const symmDevComm_t &dc, int peer, uint32_t what, uint64_t since) {
-    /* pairs with set_word in revoke.c and with leave */
-    uint64_t reason = symm_ptx::take8(host_word(dc, dc.rank, dc.abortAt));
+    uint64_t reason = own_word(dc, dc.abortAt);
     const uint64_t now = symm_ptx::clock_ns();
     uint32_t code = 0;
     int rank = peer;
-    /* pairs with symm_comm_note_death, end_peers and leave */
-    if (!reason) reason = symm_ptx::take8(host_word(dc, dc.rank, dc.deathAt));
+    if (!reason) reason = own_word(dc, dc.deathAt);
     if (!since) since = now & ~SYMM_DEV_LEFT_SEEN; /* no clock is near 0 */
     const uint64_t waited = now - (since & ~SYMM_DEV_LEFT_SEEN);
     if (reason)

@@ -77,6 +77,8 @@ typedef struct {
     uint64_t deathAt, stateAt;       /* likewise */
     uint64_t overBase, overStride;   /* words in GPU memory that tell later kernels */
     uint64_t serial;                 /* of this device communicator; equal on all ranks */
+    /* Words in GPU memory where peers write abort and death; 0: they write those in host memory */
+    uint64_t farBase, farStride;
 } symmDevComm_t;
 
 /* A window, or a piece of one, as kernels see it; passed by value. */

@@ -25,8 +25,9 @@ TEST         := $(OUT)/test$(S)
 
 names         = $(sort $(notdir $(basename $(wildcard $(1:%=tests/*/%_*.c)))))
 HAVE_CXX     := $(shell command -v $(CXX) 2>/dev/null)
-ON_FIBERS    := unit_kernels unit_p2p_kernels unit_p2p_leave unit_onesided_kernels unit_device_api \
-                unit_multicast_kernels unit_join_kernels
+DEVICE_UNITS := unit_device_api unit_device_hosts
+ON_FIBERS    := unit_kernels unit_hosts_kernels unit_p2p_kernels unit_p2p_leave \
+                unit_onesided_kernels unit_multicast_kernels unit_join_kernels $(DEVICE_UNITS)
 UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,$(ON_FIBERS)),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)
@@ -143,8 +144,8 @@ $(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'
 $(TEST)/mp_pmpi $(TEST)/bench_pmpi: $(PMPI_LIB)
 $(TEST)/mp_pmpi $(TEST)/bench_pmpi: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)'
 
-$(filter-out %/unit_device_api,$(ON_FIBERS:%=$(TEST)/%)): $(EMU_OBJ)
-$(TEST)/unit_device_api: $(filter-out %/emu_kernels.o,$(EMU_OBJ)) $(EMU_DEV_OBJ)
+$(addprefix $(TEST)/,$(filter-out $(DEVICE_UNITS),$(ON_FIBERS))): $(EMU_OBJ)
+$(DEVICE_UNITS:%=$(TEST)/%): $(filter-out %/emu_kernels.o,$(EMU_OBJ)) $(EMU_DEV_OBJ)
 $(TOBJ)/tests/emu_kernels.o $(EMU_DEV_OBJ): $(TOBJ)/tests/%.o: tests/fake/%.cc $(TOBJ)/flags
 	@$(call say,CXX,$@)
 	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas \

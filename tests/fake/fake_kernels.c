@@ -61,7 +61,7 @@ static int signatures(const run *r, uint64_t *scalars) {
 static int open_run(run *r, uint64_t *scalars) {
     r->ctl = ctl_of(r->a, r->a->rank);
     uint32_t e = r->ctl->epoch[0];
-    const uint64_t abort = take(&host_of(r->a, r->a->rank)->abort);
+    const uint64_t abort = own_abort(r->a);
     r->epoch = e == 0xffffffffu ? 2u : e + 1u;
     if (abort)
         return leave(r, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, SYMM_STAGE_ARRIVE);
@@ -413,7 +413,7 @@ static void kernel_messages(const cu_launch_config *config, void **args) {
         m->lanes[i].since = symm_now_ns();
         load_op(m, &m->lanes[i]);
     }
-    int end = take(&host_of(m->r.a, m->r.a->rank)->abort) ? -1 : 0;
+    int end = own_abort(m->r.a) ? -1 : 0;
     while (!end) end = round_of(m);
     if (end > 0) give(&host_of(m->r.a, m->r.a->rank)->p2p.waits, 0);
     free(m);
@@ -463,12 +463,14 @@ static void add(const symm_kernel_row *row, const char *type, int variant) {
                      symm_coll_varies(&symm_colls[row->coll]) ? 2 : 1, sizes);
 }
 
-void fake_kernels_install(int devices) {
+void fake_kernels_install(int devices, int fabric) {
     static const int variants[] = {0, 1, 2, 4, 8};
     fake_cuda_config config = fake_cuda_defaults();
     config.devices = devices;
     config.bytes = 2ull << 30;
     config.queued = 1;
+    config.fabric_attr = fabric;
+    if (fabric) config.fabric_code = 0;
     fake_cuda_install(&config);
     named = 0;
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {

@@ -29,6 +29,10 @@ static inline symm_gpu_ctl *ctl_of(const symm_args *a, int rank) {
 static inline symm_ctl *host_of(const symm_args *a, int rank) {
     return (symm_ctl *)(uintptr_t)(a->gpu.host_base + (uint64_t)rank * a->gpu.host_stride);
 }
+/* As dev.cuh's: where peers write a rank's abort word. */
+static inline symm_ctl *told_of(const symm_args *a, int rank) {
+    return a->flags & SYMM_ARG_HOSTS ? (symm_ctl *)(void *)ctl_of(a, rank)->far : host_of(a, rank);
+}
 static inline void give(uint64_t *word, uint64_t v) {
     __atomic_store_n(word, v, __ATOMIC_RELEASE);
 }
@@ -36,16 +40,31 @@ static inline uint64_t take(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* As dev.cuh's leave. */
+static inline uint64_t own_abort(const symm_args *a) {
+    const uint64_t word = take(&host_of(a, a->rank)->abort);
+    return word ? word : take(&told_of(a, a->rank)->abort);
+}
+static inline uint64_t own_death(const symm_args *a) {
+    const uint64_t word = take(&host_of(a, a->rank)->death);
+    return word ? word : take(&told_of(a, a->rank)->death);
+}
+
+/* As dev.cuh's leave and tell. */
 static inline int leave(const run *r, uint32_t code, int rank, int stage) {
-    const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
+    const uint64_t told = own_abort(r->a), death = own_death(r->a),
+                   word = told ? told : (uint64_t)code << 32 | (uint32_t)(rank + 1);
+    const int late = word >> 32 == symmAborted || word == death;
     symm_ctl *own = host_of(r->a, r->a->rank);
-    if (!take(&own->abort)) {
-        own->left = (uint64_t)r->epoch << 32 | (uint32_t)stage;
-        give(&own->abort, word);
+    if (!told) own->left = (uint64_t)r->epoch << 32 | (uint32_t)stage;
+    if (!take(&own->abort)) give(&own->abort, word);
+    for (int p = 0; p < r->a->nranks; p++) {
+        symm_ctl *theirs = told_of(r->a, p);
+        if (p == r->a->rank || take(&theirs->abort)) continue;
+        if (!late)
+            give(&theirs->abort, word);
+        else if (!take(&theirs->death))
+            give(&theirs->death, word);
     }
-    for (int p = 0; p < r->a->nranks; p++)
-        if (!take(&host_of(r->a, p)->abort)) give(&host_of(r->a, p)->abort, word);
     return 1;
 }
 
@@ -60,7 +79,8 @@ static inline int differing(const run *r) {
 
 /* One look that found nothing. 1: leave. *left: the peer was seen to have left, a look ago. */
 static inline int again(const run *r, int peer, int stage, uint64_t since, int *left) {
-    const uint64_t abort = take(&host_of(r->a, r->a->rank)->abort), now = symm_now_ns();
+    const uint64_t told = own_abort(r->a), abort = told ? told : own_death(r->a),
+                   now = symm_now_ns();
     if (abort) return leave(r, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
     if (differing(r) >= 0) return leave(r, symmMismatch, differing(r), stage);
     if (r->a->timeout_ns && now - since > r->a->timeout_ns)

@@ -344,7 +344,7 @@ static struct {
 
 /* As symmCommAbort does it: the reason, in the peers' blocks first, then in the own. A peer that
  * minds it when it uses the communicator has it as a death. */
-static void abort_at(void *arg, uint64_t step) {
+static inline void abort_at(void *arg, uint64_t step) {
     (void)arg;
     if (spoiler.done || step < spoiler.at) return;
     spoiler.done = 1;

@@ -291,7 +291,10 @@ typedef struct {
         [SYMM_GPU_MAX_CTAS];
     uint32_t over; /* owner only: 1 once a kernel has left early; those behind it leave at once */
     uint32_t told; /* owner only: 1 once a kernel of its own has told all peers that it leaves */
-    uint32_t pad[30];
+    uint32_t pad[14];
+    /* Ranks of several hosts: stands for the first line of the owner's symm_ctl where its peers'
+     * kernels write abort and death. They cannot reach memory of another host. */
+    uint64_t far[8];
     symm_gpu_inbox inbox[SYMM_MAX_RANKS];
     symm_gpu_pair pair[2][SYMM_MAX_RANKS];
     uint64_t arrive[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
@@ -419,7 +422,8 @@ typedef struct {
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
  * size. DIRECT: buffers in no window are read through the kernel, not staged. EITHER: or staged, as
  * rank 0 says (staging.c); NEAR: staged if it has said nothing yet. CROWDED: there are more ranks
- * than cores. CAST_SRC, CAST_DST: that buffer is bound in the multicast range. */
+ * than cores. CAST_SRC, CAST_DST: that buffer is bound in the multicast range. HOSTS: the ranks are
+ * on several hosts, each of which has pages of its own (symm_gpu_ctl.far). */
 enum {
     SYMM_ARG_APART = 1,
     SYMM_ARG_NT = 2,
@@ -428,7 +432,8 @@ enum {
     SYMM_ARG_CAST_SRC = 16,
     SYMM_ARG_CAST_DST = 32,
     SYMM_ARG_EITHER = 64,
-    SYMM_ARG_NEAR = 128
+    SYMM_ARG_NEAR = 128,
+    SYMM_ARG_HOSTS = 256
 };
 
 /* What a kernel leaves behind when it could not finish. */

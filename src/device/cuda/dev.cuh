@@ -8,6 +8,7 @@
 #ifndef SYMM_CUDA_DEV_CUH_
 #define SYMM_CUDA_DEV_CUH_
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "../../../include/symm.h"
@@ -52,6 +53,13 @@ DEV symm_gpu_ctl *ctl_of(const symm_args *a, int rank) {
 DEV symm_ctl *host_of(const symm_args *a, int rank) {
     return (symm_ctl *)(a->gpu.host_base + (uint64_t)rank * a->gpu.host_stride);
 }
+/* Where peers write the abort and death words of a rank; of its first line no other word counts. */
+DEV symm_ctl *told_of(const symm_args *a, int rank) {
+    return a->flags & SYMM_ARG_HOSTS ? (symm_ctl *)ctl_of(a, rank)->far : host_of(a, rank);
+}
+SYMM_STATIC_ASSERT(offsetof(symm_ctl, abort) + 8 <= sizeof(symm_gpu_ctl::far) &&
+                       offsetof(symm_ctl, death) + 8 <= sizeof(symm_gpu_ctl::far),
+                   "they lie in it");
 /* q = 1..n-1 gives rank+1, rank+2, ...: no two ranks start on the same peer. */
 DEV int peer_of(int rank, int n, int q) {
     int p = rank + q;
@@ -68,15 +76,28 @@ DEV int is_inside(const symm_args *a, int p, uint32_t epoch) {
            (int32_t)(get4(&ctl_of(a, p)->epoch[blockIdx.x]) - epoch) < 0;
 }
 
+/* This rank's words: its host has written them, or a peer. If kernels of other hosts write
+ * elsewhere, this host learns it from the kernel that leaves. */
+DEV uint64_t own_abort(const symm_args *a) {
+    /* pairs with set_word in revoke.c and with tell */
+    const uint64_t word = take8(&host_of(a, a->rank)->abort);
+    return word || !(a->flags & SYMM_ARG_HOSTS) ? word : take8(&told_of(a, a->rank)->abort);
+}
+DEV uint64_t own_death(const symm_args *a) {
+    /* pairs with symm_comm_note_death, end_peers and tell */
+    const uint64_t word = take8(&host_of(a, a->rank)->death);
+    return word || !(a->flags & SYMM_ARG_HOSTS) ? word : take8(&told_of(a, a->rank)->death);
+}
+
 /* The end of a rank, which peers may mind only when they need it (peerDeath). */
 DEV int is_late(const symm_args *a, uint64_t word) {
-    return word >> 32 == symmAborted || word == get8(&host_of(a, a->rank)->death);
+    return word >> 32 == symmAborted || word == own_death(a);
 }
 
 /* Tells one peer. A reason that is late goes into the death word: whose config says otherwise has
  * been told at once, by the host of that rank or by its own watcher. now: it must not go on. */
 DEV void tell(const symm_args *a, int p, uint64_t word, int late, int now) {
-    symm_ctl *theirs = host_of(a, p);
+    symm_ctl *theirs = told_of(a, p);
     if (get8(&theirs->abort)) return;
     if (late && !get8(&theirs->death)) give8(&theirs->death, word); /* first: it is late there */
     if (!late || now) give8(&theirs->abort, word);
@@ -89,14 +110,13 @@ DEV void tell(const symm_args *a, int p, uint64_t word, int late, int now) {
 static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, uint32_t code,
                                           int rank, int stage) {
     symm_ctl *own = host_of(a, a->rank);
-    const uint64_t death = get8(&own->death);
-    uint64_t word = get8(&own->abort);
-    if (!word) {
-        word = death ? death : (uint64_t)code << 32 | (uint32_t)(rank + 1);
-        put8(&own->left, (uint64_t)epoch << 32 | (uint32_t)stage);
-        give8(&own->abort,
-              word); /* pairs with the acquire in symm_comm_adopt_abort: `left` is there */
-    }
+    const uint64_t death = own_death(a), abort = own_abort(a);
+    const uint64_t word = abort   ? abort
+                          : death ? death
+                                  : (uint64_t)code << 32 | (uint32_t)(rank + 1);
+    if (!abort) put8(&own->left, (uint64_t)epoch << 32 | (uint32_t)stage);
+    /* pairs with the acquire in symm_comm_adopt_abort: `left` is there */
+    if (!get8(&own->abort)) give8(&own->abort, word);
     const int late = is_late(a, word);
     for (int q = 1; q < a->nranks; q++) tell(a, peer_of(a->rank, a->nranks, q), word, late, 0);
     /* Later kernels see this without asking the host, which takes a millisecond with many warps. A
@@ -120,8 +140,8 @@ static __device__ __noinline__ void give_reason(const symm_args *a, uint32_t epo
     const int told = (int)get4(&ctl_of(a, a->rank)->told);
     __threadfence_system(); /* pairs with those in leave: `over` and `told` were read */
     if (!told) {
-        uint64_t word = take8(&own->abort);
-        if (!word) word = take8(&own->death); /* pairs with end_peers in revoke.c */
+        uint64_t word = own_abort(a);
+        if (!word) word = own_death(a); /* pairs with end_peers in revoke.c */
         if (!word) return;
         leave(a, epoch, (uint32_t)(word >> 32), (int)(uint32_t)word - 1, stage);
     }
@@ -166,13 +186,11 @@ DEV int left_for_good(const symm_args *a, int peer, uint64_t *since) {
  * the reason is written, leave. */
 static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t epoch, int peer,
                                                   int stage, uint64_t since) {
-    /* pairs with set_word in revoke.c and with leave */
-    uint64_t abort = take8(&host_of(a, a->rank)->abort);
+    uint64_t abort = own_abort(a);
     const uint64_t now = clock_ns();
     uint32_t code = 0;
     int rank = peer;
-    /* pairs with symm_comm_note_death, end_peers and tell */
-    if (!abort) abort = take8(&host_of(a, a->rank)->death);
+    if (!abort) abort = own_death(a);
     if (!since) since = now & ~LEFT_SEEN; /* no clock is near 0 */
     const uint64_t waited = now - (since & ~LEFT_SEEN);
     if (abort)
