@@ -90,7 +90,7 @@ __attribute__((constructor)) static void begin(void) {
     wrong = getenv("PERF_WRONG");
     if (many) blocks = (uint64_t)atoi(many);
     symm_test_images = images ? atoi(images) : 1;
-    fake_kernels_install(devices ? atoi(devices) : 2);
+    fake_kernels_install(devices ? atoi(devices) : 2, 0);
     for (int i = 0; cluster && i < FAKE_DEVICES; i++) fake_nvml_set(i, atoi(cluster), (unsigned)i);
     launch = symm_cu.cuLaunchKernelEx;
     synchronize = symm_cu.cuStreamSynchronize;

@@ -9,6 +9,7 @@
  * with host functions (gk_near).
  *
  * GPU_FAKE=devices runs everything on the fake driver: the tests' own logic, no kernel.
+ * GPU_FAKE_HOST=k: and k ranks of mpirun each play a host.
  * GPU_DEVICES=n uses the first n GPUs. */
 #ifndef GPU_KIT_H_
 #define GPU_KIT_H_
@@ -24,6 +25,7 @@
 #include "transport/cuda/cuda_device.h"
 #include "coll_kit.h"
 #include "fake_kernels.h"
+#include "fake_nvml.h"
 
 enum {
     GK_TIMEOUT_MS =
@@ -42,6 +44,16 @@ static inline int gk_number(const char *name, int otherwise) {
 
 /* ---- the GPUs ---- */
 
+/* On the fake driver, under mpirun: GPU_FAKE_HOST ranks play one host, all hosts are of one NVLink
+ * fabric. */
+extern int symm_test_where[2];
+static inline void gk_fake_host(int devices) {
+    const int per = gk_number("GPU_FAKE_HOST", 0);
+    if (!per) return;
+    symm_test_where[0] = gk_number("OMPI_COMM_WORLD_RANK", 0) / per;
+    for (int d = 0; d < devices; d++) fake_nvml_set(d, 1, 1);
+}
+
 /* Prepares this process. *why: "" or why there is no GPU to test. Returns the devices to be
  * used. */
 static inline int gk_find(const char **why) {
@@ -56,7 +68,10 @@ static inline int gk_find(const char **why) {
     setenv("SYMM_MULTICAST", "0", 1); /* not on machines that may be shared */
     setenv("SYMM_TIMEOUT", ms, 0);
     if (fake) symm_test_images = 1; /* its kernels are functions: those of a build are not needed */
-    if (fake && !faked++) fake_kernels_install(fake);
+    if (fake && !faked++) {
+        fake_kernels_install(fake, 1);
+        gk_fake_host(fake);
+    }
     *why = symm_backend_why();
     const int devices = **why ? 0 : symm_cuda_devices();
     return few > 0 && few < devices ? few : devices;

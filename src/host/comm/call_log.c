@@ -166,7 +166,7 @@ static int call_differs(const symm_comm *c, uint64_t seq, int oldest, char *text
     char a[CALL_TEXT], b[CALL_TEXT], ra[60], rb[60];
     int who[2], graphs = 0;
     for (int r = 0; r < c->nranks; r++) {
-        have[r] = (unsigned char)get_call(of(c, r), seq, &said[r]);
+        have[r] = symm_comm_sees(c, r) && get_call(of(c, r), seq, &said[r]);
         graphs |= get(&of(c, r)->captured) != 0;
     }
     if (!two_sides(said, sizeof said[0], have, c->nranks, most, odd, who)) return 0;
@@ -182,7 +182,8 @@ static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap
     char said[SYMM_MAX_RANKS][SYMM_CALL_LOG_TEXT] = {{0}}, ra[60], rb[60];
     unsigned char have[SYMM_MAX_RANKS] = {0}, most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
     int who[2];
-    for (int r = 0; r < c->nranks; r++) have[r] = (unsigned char)get_step(of(c, r), seq, said[r]);
+    for (int r = 0; r < c->nranks; r++)
+        have[r] = symm_comm_sees(c, r) && get_step(of(c, r), seq, said[r]);
     if (!two_sides(said, sizeof said[0], have, c->nranks, most, odd, who)) return 0;
     SYMM_SAY(text, cap, SYMM_CALL_LOG_DIFFERENT ": %s: %s; %s: %s",
              symm_boot_ranks(most, c->nranks, ra, sizeof ra), said[who[0]],
@@ -195,6 +196,7 @@ static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap
 static int is_astray(const symm_comm *c, int a, int b) {
     const symm_call_log *x = of(c, a), *y = of(c, b);
     const uint64_t ahead = get(&y->calls), step = get(&x->step);
+    if (!symm_comm_sees(c, a) || !symm_comm_sees(c, b)) return 0;
     if (get(&x->captured) || get(&y->captured)) return 0;
     return step != get(&x->ended) && ahead > get(&x->calls) && get(&y->step) < step;
 }
@@ -212,6 +214,7 @@ static int next_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
 }
 
 int symm_call_log_ahead(const symm_comm *c, int p, char *text, size_t cap) {
+    if (!symm_comm_sees(c, p)) return 0;
     if (get(&of(c, c->rank)->captured) || get(&of(c, p)->captured)) return 0;
     return next_text(c, c->rank, p, text, cap);
 }
@@ -246,7 +249,7 @@ symmResult_t symm_call_log_look(symm_comm *c) {
 
 int symm_call_log_late(const symm_comm *c) {
     for (int r = 0; c->ctl && r < c->nranks; r++)
-        if (get(&of(c, r)->step) < c->ctl->call_log.step) return r;
+        if (symm_comm_sees(c, r) && get(&of(c, r)->step) < c->ctl->call_log.step) return r;
     return -1;
 }
 
@@ -277,6 +280,10 @@ const char *symm_call_log_text(const symm_comm *c, int rank, char *text, size_t 
     const uint64_t calls = get(&d->calls), step = get(&d->step);
     called k;
     const int known = get_call(d, calls, &k), inside = step != get(&d->ended);
+    if (!symm_comm_sees(c, rank)) {
+        snprintf(text, cap, "what only its own host knows");
+        return text;
+    }
     snprintf(text, cap, "%llu collectives%s%s%s%s", (unsigned long long)calls,
              known ? ", the last " : "", known ? call_text(&k, call) : "", inside ? "; " : "",
              inside && get_step(d, step, stage) ? stage : "");
@@ -289,7 +296,7 @@ const char *symm_call_log_fewer(const symm_comm *c, int rank, char *text, size_t
     int many = 0;
     *text = 0;
     for (int p = 0; p < c->nranks; p++) {
-        if (get(&of(c, p)->captured)) return text;
+        if (!symm_comm_sees(c, p) || get(&of(c, p)->captured)) return text;
         in[p] = p != rank && get(&of(c, p)->calls) < calls;
         many += in[p];
     }
@@ -300,6 +307,7 @@ const char *symm_call_log_fewer(const symm_comm *c, int rank, char *text, size_t
  * have finished fewer, and for those that have finished as many and not issued this one. */
 static int is_awaited(const symm_comm *c, int rank, int p, const uint32_t *epochs) {
     const symm_call_log *d = of(c, rank), *x = of(c, p);
+    if (!symm_comm_sees(c, rank) || !symm_comm_sees(c, p)) return 0;
     if (get(&d->step) != get(&d->ended)) return get(&x->step) < get(&d->step);
     if (get(&d->captured) || get(&x->captured)) return 0;
     const int32_t ahead = (int32_t)(epochs[rank] - epochs[p]);

@@ -64,6 +64,12 @@ static inline symm_ctl *symm_comm_ctl(const symm_comm *c, int rank) {
     return (symm_ctl *)(uintptr_t)(c->base + (uint64_t)rank * c->stride);
 }
 
+/* Whether that control block, and other host memory of the ranks, has what rank has written. Where
+ * ranks are on several hosts, each has such memory for itself: of a peer only `state` is known. */
+static inline int symm_comm_sees(const symm_comm *c, int rank) {
+    return c->hosts <= 1 || rank == c->rank;
+}
+
 /* Any thread. The last reference frees the record. */
 void symm_comm_ref(symm_comm *c);
 void symm_comm_unref(symm_comm *c);

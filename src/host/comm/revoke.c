@@ -36,15 +36,16 @@ static void set_word(uint64_t *at, symmResult_t code, int rank) {
     __atomic_compare_exchange_n(at, &none, word, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-/* Nobody: creation has failed before there were control blocks. */
+/* Nobody: creation has failed before there were control blocks; or ranks are on several hosts,
+ * which hear of it over the mesh (symm_comm_hear). */
 static void abort_peers(symm_comm *c, symmResult_t code, int rank) {
-    for (int p = 0; c->ctl && p < c->nranks; p++)
+    for (int p = 0; c->ctl && c->hosts <= 1 && p < c->nranks; p++)
         if (p != c->rank) set_word(&symm_comm_ctl(c, p)->abort, code, rank);
 }
 
 /* This rank goes. Peers whose config says so mind that when they use the communicator. */
 static void end_peers(symm_comm *c) {
-    for (int p = 0; c->ctl && p < c->nranks; p++) {
+    for (int p = 0; c->ctl && c->hosts <= 1 && p < c->nranks; p++) {
         symm_ctl *theirs = symm_comm_ctl(c, p);
         if (p != c->rank)
             set_word(symm_ranks_has(&c->failure.late, p) ? &theirs->death : &theirs->abort,
@@ -174,9 +175,46 @@ void symm_comm_gone(const symm_comm *c, symm_ranks *gone) {
 }
 
 int symm_comm_said_left(const symm_comm *c, int peer) {
+    symm_mesh_news news;
     if (!__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return 0; /* pairs with comm_make.c */
-    /* pairs with the release in comm_end.c's say_left */
-    return __atomic_load_n(&symm_comm_ctl(c, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT;
+    /* pairs with the releases in comm_end.c's say_left and in symm_comm_hear_left */
+    if (__atomic_load_n(&symm_comm_ctl(c, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT)
+        return 1;
+    if (c->hosts <= 1) return 0;
+    symm_mesh_peek(c->mesh, peer, &news);
+    if (news.left) symm_comm_hear_left(c, peer);
+    return news.left;
+}
+
+/* ---- ranks of several hosts ------------------------------------------------------------------ */
+
+void symm_comm_hear_left(const symm_comm *c, int peer) {
+    /* pairs with symm_comm_said_left, and with left_for_good in dev.cuh */
+    __atomic_store_n(&symm_comm_ctl(c, peer)->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
+}
+
+void symm_comm_hear(symm_comm *c, int peer, const symm_vote *v) {
+    char text[SYMM_ERR_TEXT];
+    symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
+    const int goes = v->code == symmAborted && v->rank == peer;
+    if (goes && ctl && c->config.peerDeath == SYMM_DEATH_WHEN_USED) {
+        set_word(&ctl->death, symmAborted, peer);
+        return;
+    }
+    SYMM_SAY(text, sizeof text, "rank %d revoked: %s", peer, v->text[0] ? v->text : v->stage);
+    symm_comm_fail(c, (symmResult_t)v->code, v->rank, text);
+}
+
+/* The end of a rank that others may mind later (peerDeath) is not passed on. */
+void symm_comm_spread(symm_comm *c) {
+    const uint64_t word = symm_comm_abort_word(c);
+    if (!word || symm_mesh_revoked(c->mesh) || word >> 32 == symmAborted ||
+        word == symm_comm_death_word(c))
+        return;
+    symm_comm_adopt_abort(c);
+    symm_comm_known(c); /* its text becomes this thread's last error */
+    symm_agree_revoke(c->mesh, (symmResult_t)(word >> 32), (int)(uint32_t)word - 1,
+                      "a kernel has left", symm_status_text());
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */

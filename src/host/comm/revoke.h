@@ -55,6 +55,13 @@ void symm_comm_gone(const symm_comm *c, symm_ranks *gone);
 /* The peer has written LEFT into its control block: the end of its connection is no death. */
 int symm_comm_said_left(const symm_comm *c, int peer);
 
+/* Ranks of several hosts, which do not see each other's control blocks; the watcher. hear: a peer
+ * has sent a REVOKE. hear_left: it has said that it leaves; any thread. spread: if a kernel of this
+ * rank has left, says so to the peers, whose kernels know; who has none running would not. */
+void symm_comm_hear(symm_comm *c, int peer, const symm_vote *v);
+void symm_comm_hear_left(const symm_comm *c, int peer);
+void symm_comm_spread(symm_comm *c);
+
 /* In words, what a kernel was doing (SYMM_STAGE_*). */
 const char *symm_stage_name(uint32_t stage);
 /* In words, an error that a peer or a kernel has told only by code and rank (-1 unknown). A

@@ -158,6 +158,7 @@ typedef struct symm_comm {
     const symm_vmm *vmm;
     symm_vmm_caps caps;
     int fabric; /* 1: every rank makes and takes fabric handles; 2: and all memory goes so */
+    int hosts;  /* that the ranks are on; of several each sees its own host memory alone */
     const struct symm_launcher *launcher; /* of the backend; coll.h */
     const symm_win_source *source;        /* of windows that were not registered */
     const char *bootstrap;                /* name of the first; NULL before */

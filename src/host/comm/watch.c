@@ -1,5 +1,7 @@
 /* watch.c - the process's watcher thread. It polls the connections to all peers, and the peers'
- * processes, because a child that a rank forked may hold copies of its sockets and hide its end.
+ * processes, because a child that a rank forked may hold copies of its sockets and hide its end. If
+ * ranks are on several hosts, it also looks for what their peers say: that the communicator is
+ * over, or that they leave. Such messages are read later, by the thread inside.
  * Locks: life_lock serialises start and stop, so that a new thread starts only after the old one
  * has ended; watch_lock, inside it, guards the lists of watched communicators and of processes.
  * Neither is held while waiting for a peer. */
@@ -32,13 +34,16 @@ typedef struct process { /* that has ranks of watched communicators */
 struct symm_watch {
     struct symm_watch *next;
     symm_comm *comm;
-    pid_t pid;     /* that made it; a child without fork's handlers has a copy */
+    pid_t pid;        /* that made it; a child without fork's handlers has a copy */
+    uint64_t quiet;   /* ranks of several hosts: until then no messages are looked for */
+    symm_ranks heard; /* of whom it has taken in the last news */
     process *of[]; /* [nranks] NULL: only the connection tells */
 };
 
 enum {
     NAP_US = 10000,
-    LOOK_MS = 1000 /* the list is looked at so often even if nobody could wake the thread */
+    LOOK_MS = 1000, /* the list is looked at so often even if nobody could wake the thread */
+    QUIET_MS = 10   /* after messages that are for the thread inside, which may take them soon */
 };
 
 static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -74,26 +79,27 @@ static int count_fds(void) {
 
 typedef struct {
     struct pollfd *fds;
-    symm_comm **comm;
+    struct symm_watch **of;
     int *peer;
     int n, cap;
+    int ms; /* to sleep at most */
 } poll_set;
 
 static int set_reserve(poll_set *s, int n) {
     if (n <= s->cap) return 1;
     struct pollfd *f = SYMM_FAIL_ALLOC(watch_set, realloc(s->fds, (size_t)n * sizeof *f));
     if (f) s->fds = f;
-    symm_comm **c = realloc(s->comm, (size_t)n * sizeof *c);
-    if (c) s->comm = c;
+    struct symm_watch **c = realloc(s->of, (size_t)n * sizeof *c);
+    if (c) s->of = c;
     int *p = realloc(s->peer, (size_t)n * sizeof *p);
     if (p) s->peer = p;
     if (f && c && p) s->cap = n;
     return f && c && p;
 }
 
-static void set_add(poll_set *s, int fd, short events, symm_comm *c, int peer) {
+static void set_add(poll_set *s, int fd, short events, struct symm_watch *w, int peer) {
     s->fds[s->n] = (struct pollfd){.fd = fd, .events = events};
-    s->comm[s->n] = c;
+    s->of[s->n] = w;
     s->peer[s->n++] = peer;
 }
 
@@ -104,23 +110,34 @@ static int is_watched(const symm_comm *c, int peer) {
            symm_mesh_fd(c->mesh, peer) >= 0 && symm_mesh_alive(c->mesh, peer);
 }
 
+/* With the lock. Ranks of several hosts: whether messages of peer are looked for now. */
+static int listens(const struct symm_watch *w, int peer, uint64_t now) {
+    return w->comm->hosts > 1 && now >= w->quiet && !symm_ranks_has(&w->heard, peer) &&
+           symm_comm_code(w->comm) == symmSuccess;
+}
+
 /* With the lock. A peer that was found dead once is polled no more. */
 static void set_fill(poll_set *s) {
+    const uint64_t now = symm_now_ns();
     s->n = 0;
+    s->ms = LOOK_MS;
     if (!set_reserve(s, count_fds())) return;
     set_add(s, wake_fd, POLLIN, NULL, -1);
-    for (struct symm_watch *w = watched; w; w = w->next)
+    for (struct symm_watch *w = watched; w; w = w->next) {
+        if (now < w->quiet) s->ms = QUIET_MS;
         for (int p = 0; p < w->comm->nranks; p++) {
             if (!is_watched(w->comm, p)) continue;
-            set_add(s, symm_mesh_fd(w->comm->mesh, p), POLLRDHUP, w->comm, p);
-            if (w->of[p]) set_add(s, w->of[p]->fd, POLLIN, w->comm, p);
+            const short in = listens(w, p, now) ? POLLIN : 0;
+            set_add(s, symm_mesh_fd(w->comm->mesh, p), POLLRDHUP | in, w, p);
+            if (w->of[p]) set_add(s, w->of[p]->fd, POLLIN, w, p);
         }
+    }
 }
 
 /* If the kernel refuses the set (no memory, or RLIMIT_NOFILE was lowered below its size), each
  * entry is polled by itself after a nap. */
 static int poll_set_once(poll_set *s) {
-    int n = SYMM_FAIL_CALL(watch_poll, -1, EINVAL, poll(s->fds, (nfds_t)s->n, LOOK_MS));
+    int n = SYMM_FAIL_CALL(watch_poll, -1, EINVAL, poll(s->fds, (nfds_t)s->n, s->ms));
     if (n >= 0 || errno == EINTR) return n;
     usleep(NAP_US);
     n = 0;
@@ -133,10 +150,44 @@ static int poll_set_once(poll_set *s) {
 
 /* The peer's end, by its connection or its process; 1 once if both tell. */
 static int has_ended(const poll_set *s, int i) {
-    const short end = POLLIN | POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
+    const short hosts = s->of[i]->comm->hosts > 1, /* then POLLIN means a message */
+        end = (hosts ? 0 : POLLIN) | POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
     if (!(s->fds[i].revents & end)) return 0;
-    int again = s->comm[i] == s->comm[i - 1] && s->peer[i] == s->peer[i - 1];
+    int again = s->of[i] == s->of[i - 1] && s->peer[i] == s->peer[i - 1];
     return !again || !(s->fds[i - 1].revents & end);
+}
+
+/* With the lock. Messages of a peer of another host lie there. If none of them is for this thread,
+ * they are left alone for a while. */
+static void hear(struct symm_watch *w, int peer) {
+    symm_mesh_news news;
+    symm_mesh_peek(w->comm->mesh, peer, &news);
+    if (news.revoked) symm_comm_hear(w->comm, peer, &news.vote);
+    if (news.left) symm_comm_hear_left(w->comm, peer);
+    if (news.revoked || news.left)
+        symm_ranks_add(&w->heard, peer);
+    else
+        w->quiet = symm_now_ns() + QUIET_MS * 1000000ull;
+}
+
+/* With the lock. What has been found in s. */
+static void take_in(const poll_set *s) {
+    for (int i = 1; i < s->n; i++) {
+        struct symm_watch *w = s->of[i];
+        const int ended = has_ended(s, i);
+        /* the last words of who has ended may have come while none were looked for */
+        if (w->comm->hosts > 1 && (ended || s->fds[i].revents & POLLIN)) hear(w, s->peer[i]);
+        if (ended) hung_up(w->comm, s->peer[i]);
+    }
+}
+
+/* With the lock. Ranks of several hosts: what must not wait for a call of the program. */
+static void tell_hosts(void) {
+    for (struct symm_watch *w = watched; w; w = w->next) {
+        if (w->comm->hosts <= 1 || symm_comm_state(w->comm) == SYMM_COMM_MAKING) continue;
+        symm_comm_spread(w->comm);
+        symm_mesh_push(w->comm->mesh);
+    }
 }
 
 static void *watcher(void *arg) {
@@ -156,12 +207,12 @@ static void *watcher(void *arg) {
             usleep(1000);
         pthread_mutex_lock(&watch_lock);
         if (seen != generation) continue; /* the communicators of this set may be gone */
-        for (int i = 1; n > 0 && i < s.n; i++)
-            if (has_ended(&s, i)) hung_up(s.comm[i], s.peer[i]);
+        if (n > 0) take_in(&s);
+        tell_hosts();
     }
     pthread_mutex_unlock(&watch_lock);
     free(s.fds);
-    free(s.comm);
+    free(s.of);
     free(s.peer);
     return NULL;
 }
@@ -306,6 +357,8 @@ symmResult_t symm_watch_start(symm_comm *c) {
     }
     w->comm = c;
     w->pid = getpid();
+    w->quiet = 0;
+    w->heard = (symm_ranks){{0}};
     symmResult_t status = symmSuccess;
     pthread_mutex_lock(&life_lock);
     pthread_mutex_lock(&watch_lock);
@@ -367,7 +420,9 @@ void symm_watch_look(void) {
 __attribute__((destructor)) static void leave_at_exit(void) {
     pthread_mutex_lock(&watch_lock);
     for (const struct symm_watch *w = watched; w; w = w->next)
-        if (w->pid == getpid() && symm_comm_state(w->comm) == SYMM_COMM_LIVE && w->comm->ctl)
+        if (w->pid == getpid() && symm_comm_state(w->comm) == SYMM_COMM_LIVE && w->comm->ctl) {
             __atomic_store_n(&w->comm->ctl->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
+            symm_mesh_leave(w->comm->mesh);
+        }
     pthread_mutex_unlock(&watch_lock);
 }

@@ -161,6 +161,11 @@ static symmResult_t access_list(symm_heap *h, const symm_block *b, uint64_t off,
     symm_heap_unlock(h);
     *list = 0;
     if (!access || !access(arg, off, ranks)) return symmSuccess;
+    if (h->comm->hosts > 1)
+        return SYMM_ERR(symmNotSupported,
+                        "heap %s: the block has an access list (symmLaneSetAccess), and the ranks "
+                        "are on %d hosts, which do not see each other's lists",
+                        h->name, h->comm->hosts);
     *list = symm_ledger_access(h->ledger, ranks);
     if (*list) return symmSuccess;
     return SYMM_ERR(

@@ -12,6 +12,10 @@
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
 #include "host/across/across_gpu.h"
+#include "host/gpu/backend.h"
+#include "host/window/handle_exchange.h"
+#include "transport/cuda/cuda_device.h"
+#include "transport/cuda/cuda_fabric.h"
 #include "transport/boot/boot.h"
 #include "comm_make.h"
 #include "comm_across.h"
@@ -23,11 +27,24 @@
 typedef struct { /* what a rank says of itself; fixed size */
     uint64_t version;
     symm_domain_key key; /* ranks whose sockets reach each other, and whose memory may be mapped */
+    symm_cuda_fabric nvlink; /* known: its GPU's memory may be mapped on the fabric's other hosts */
     int64_t cut;         /* SYMM_DOMAIN_SIZE */
     uint64_t params;     /* hash of the variables that must be equal */
     int32_t code;
     char text[156];
 } whereabouts;
+
+/* Known if this rank uses a GPU that makes fabric handles. What cannot be told is no error here:
+ * the making of the communicator tells it. */
+static void fill_fabric(const symm_params *p, symm_cuda_fabric *out) {
+    char why[160];
+    symm_vmm_caps caps;
+    int cuda, device;
+    if (symm_backend_pick(p, &cuda) || !cuda || p->handles == SYMM_HANDLES_FD ||
+        symm_cuda_current(&device) || symm_backend_vmm(1)->query(&caps) || !caps.fabric_handles)
+        return;
+    symm_cuda_fabric_of(device, out, why, sizeof why);
+}
 
 /* r: what has failed on this rank. */
 static void fill(whereabouts *w, symmResult_t r) {
@@ -45,6 +62,7 @@ static void fill(whereabouts *w, symmResult_t r) {
     w->cut = p.domain_size;
     w->params = symm_param_hash(&p);
     w->key = (symm_domain_key){here.host.hi, here.host.lo, here.netns};
+    fill_fabric(&p, &w->nvlink);
 }
 
 /* The same records in the same order on all ranks, so all find the same first fault. */
@@ -69,10 +87,22 @@ static symmResult_t judge(const whereabouts *all, int nranks) {
     return symmSuccess;
 }
 
+/* Of rank i: its host, or the fabric over hosts that all ranks of its host are in. */
+static symm_domain_key key_of(const whereabouts *all, int nranks, int i) {
+    const symm_cuda_fabric *f = &all[i].nvlink;
+    uint64_t cluster[2];
+    for (int r = 0; r < nranks; r++)
+        if (!memcmp(&all[r].key, &all[i].key, sizeof all[i].key) &&
+            (!all[r].nvlink.known || memcmp(&all[r].nvlink, f, sizeof *f)))
+            return all[i].key;
+    memcpy(cluster, f->cluster, sizeof cluster);
+    return (symm_domain_key){cluster[0], cluster[1], ~(uint64_t)f->clique};
+}
+
 /* Sorts the ranks; NULL: they share one domain. */
 static symm_domains *sort(const whereabouts *all, symm_domain_key *keys, int rank,
                           symm_domains *d) {
-    for (int i = 0; i < d->nranks; i++) keys[i] = all[i].key;
+    for (int i = 0; i < d->nranks; i++) keys[i] = key_of(all, d->nranks, i);
     symm_domains_sort(keys, rank, (int)all[0].cut, d);
     SYMM_ASSERT(d->ndomains >= 1 && d->rank == rank);
     return d->ndomains > 1 ? d : NULL;

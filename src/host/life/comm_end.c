@@ -24,6 +24,7 @@
  * this rank wrote. Pairs with symm_comm_said_left, and on GPUs with left_for_good in dev.cuh. */
 static void say_left(symm_comm *c) {
     if (c->ctl) __atomic_store_n(&c->ctl->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
+    if (c->mesh) symm_mesh_leave(c->mesh); /* peers of other hosts */
 }
 
 /* Visitors read what is freed next. They are never inside for long. */

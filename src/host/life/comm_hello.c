@@ -18,6 +18,7 @@
 #include "host/window/handle_exchange.h"
 #include "machine/cores.h"
 #include "transport/cuda/cuda_device.h"
+#include "transport/cuda/cuda_fabric.h"
 #include "comm_make.h"
 #include "where.h"
 
@@ -39,6 +40,7 @@ typedef struct {
     int32_t first;  /* the rank has taken its GPU (share.h) */
     int32_t fabric; /* it makes and takes fabric handles */
     int32_t late;   /* its peerDeath is SYMM_DEATH_WHEN_USED */
+    symm_cuda_fabric nvlink;
     char text[192];
     uint16_t cpus[SYMM_MAX_RANKS];
 } hello;
@@ -112,6 +114,9 @@ static symmResult_t describe_gpu(symm_comm *c, hello *h) {
     symm_cuda_info info;
     SYMM_TRY(symm_cuda_describe(c->caps.device, &info));
     memcpy(&h->gpu, info.uuid, sizeof h->gpu);
+    char why[160];
+    symm_cuda_fabric_of(c->caps.device, &h->nvlink, why, sizeof why);
+    if (!h->nvlink.known) SYMM_INFO("GPU %d reaches no other host: %s", c->caps.device, why);
     h->device = info.device;
     h->sms = info.sms;
     if (c->nranks > 1 && c->params.side_by_side == 3)
@@ -147,6 +152,23 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     h->cores = symm_cores(h->cpus, SYMM_MAX_RANKS);
 }
 
+static int same_host(const hello *a, const hello *b) {
+    return !memcmp(&a->where.host, &b->where.host, sizeof a->where.host);
+}
+
+/* GPUs of one NVLink fabric reach each other's memory over hosts. */
+static symmResult_t compare_place(int r, const hello *h, const hello *mine) {
+    if (same_host(h, mine) || !h->nvlink.known ||
+        memcmp(&h->nvlink, &mine->nvlink, sizeof h->nvlink))
+        return symm_where_compare(r, &h->where, &mine->where);
+    if (h->fabric && mine->fabric) return symmSuccess;
+    return SYMM_ERR(symmNotSupported,
+                    "rank %d on host %.63s and rank 0 on %.63s have GPUs of one NVLink fabric, but "
+                    "rank %d makes no fabric handles (symm-info says why; SYMM_HANDLES=fd forbids "
+                    "them)",
+                    r, h->where.name, mine->where.name, h->fabric ? 0 : r);
+}
+
 static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     if (h->magic != mine->magic || h->version != mine->version)
         return SYMM_ERR(symmVersionMismatch, "rank %d runs symm %u.%u.%u, rank 0 %u.%u.%u", r,
@@ -170,7 +192,7 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
             "rank %d has other SYMM_ variables than rank 0, or minCTAs, maxCTAs, ctaBudget or "
             "scratch in its config: those that decide kernels must be equal (docs/environment.md)",
             r);
-    return symm_where_compare(r, &h->where, &mine->where);
+    return compare_place(r, h, mine);
 }
 
 /* Every rank compares the same records in the same order with rank 0's, so all find the same first
@@ -271,10 +293,21 @@ static void learn_gpus(symm_comm *c, const hello *all) {
     see_gpus(c, all);
 }
 
+static int count_hosts(const hello *all, int nranks) {
+    int hosts = 0;
+    for (int r = 0; r < nranks; r++) {
+        int p = 0;
+        while (p < r && !same_host(&all[p], &all[r])) p++;
+        hosts += p == r;
+    }
+    return hosts;
+}
+
 static void learn(symm_comm *c, const hello *all) {
     c->threads = c->nranks > 1;
     c->stride = c->params.win_stride;
-    c->fabric = c->params.handles == SYMM_HANDLES_FABRIC ? 2 : 1;
+    c->hosts = count_hosts(all, c->nranks);
+    c->fabric = c->params.handles == SYMM_HANDLES_FABRIC || c->hosts > 1 ? 2 : 1;
     for (int r = 0; r < c->nranks; r++) {
         if (memcmp(&all[r].process, &process_id, sizeof process_id)) c->threads = 0;
         if (!all[r].fabric) c->fabric = 0;

@@ -63,6 +63,11 @@ static void leave_meeting(symm_comm *c) {
     c->exchange.over_mesh = NULL;
 }
 
+static int mesh_kind(const symm_comm *c) {
+    if (c->threads) return SYMM_MESH_THREADS;
+    return c->hosts > 1 ? SYMM_MESH_TCP : SYMM_MESH_UNIX;
+}
+
 /* Thread ranks: rank 0 reserves for all, each rank maps its own control block there, once. */
 static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting *g) {
     symmResult_t status = symmSuccess;
@@ -76,8 +81,8 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
                         "file descriptors for it, and not every rank has fabric handles",
                         c->caps.device);
     if (c->cuda) SYMM_TRY(open_gpu(c));
-    SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, c->threads ? SYMM_MESH_THREADS : SYMM_MESH_UNIX,
-                              NULL, &g->addr, &c->mesh));
+    SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, mesh_kind(c),
+                              c->params.ifname[0] ? c->params.ifname : NULL, &g->addr, &c->mesh));
     SYMM_TRY(prepare_boot(c));
     if (!c->threads) {
         c->space = symm_space_find(members, c->nranks, c->rank);
@@ -285,6 +290,8 @@ static symmResult_t share_pages(symm_comm *c) {
     symm_wait w = symm_comm_wait(c, "creating a communicator");
     int fd = -1;
     if (!c->cuda || c->control.pages) return symmSuccess;
+    if (c->hosts > 1) /* each its own: kernels tell each other by symm_gpu_ctl.far */
+        return symm_agree(c->mesh, symm_pages_new(c->nranks, NULL, &c->control.pages), &w, NULL);
     symmResult_t status = c->rank ? symmSuccess : symm_pages_new(c->nranks, &fd, &c->control.pages);
     status = symm_agree(c->mesh, status, &w, NULL);
     if (!status) status = trade_pages(c, &fd, &w);
@@ -324,6 +331,8 @@ static symmResult_t ready_gpu(symm_comm *c, uint64_t bytes) {
 
 static void fill_proto(symm_comm *c) {
     symm_ctl *ctl = symm_comm_ctl(c, c->rank);
+    for (int r = 0; r < c->nranks; r++) /* of peers that cannot write it here */
+        if (!symm_comm_sees(c, r)) symm_comm_ctl(c, r)->state = SYMM_STATE_ALIVE;
     ctl->magic = SYMM_CTL_MAGIC;
     ctl->pid = (uint64_t)getpid();
     __atomic_store_n(&ctl->state, SYMM_STATE_ALIVE,
@@ -352,8 +361,9 @@ static void fill_proto(symm_comm *c) {
         c->calls.proto.gpu.host_stride = SYMM_PAGE_STRIDE;
         c->calls.proto.gpu.multicast = cast;
     }
-    c->calls.proto.flags =
-        (goes_apart(c) ? SYMM_ARG_APART : 0) | (c->oversubscribed ? SYMM_ARG_CROWDED : 0);
+    c->calls.proto.flags = (goes_apart(c) ? SYMM_ARG_APART : 0) |
+                           (c->oversubscribed ? SYMM_ARG_CROWDED : 0) |
+                           (c->hosts > 1 ? SYMM_ARG_HOSTS : 0);
 }
 
 /* A new space is shared from here on. A communicator that comes later finds why it has no multicast

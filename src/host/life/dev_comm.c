@@ -161,6 +161,8 @@ static void tell_words(const symm_comm *c, symmDevComm_t *d) {
     d->stateAt = offsetof(symm_ctl, state);
     d->overBase = c->base + offsetof(symm_gpu_ctl, over);
     d->overStride = c->stride;
+    d->farBase = c->hosts > 1 ? c->base + offsetof(symm_gpu_ctl, far) : 0;
+    d->farStride = c->stride;
     SYMM_ASSERT(d->hostBase && d->abortAt < SYMM_PAGE_STRIDE && d->stateAt < SYMM_PAGE_STRIDE);
 }
 

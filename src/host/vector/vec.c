@@ -219,11 +219,17 @@ symmResult_t symmVecSync(symmVec_t vec, size_t *bytes) {
     uint64_t least = UINT64_MAX;
     if (!bytes) return SYMM_ERR(symmInvalidArgument, "bytes is NULL");
     SYMM_TRY(symm_heap_pin_kind(SYMM_KIND_VEC, vec, &h));
-    for (int r = 0; r < h->comm->nranks; r++) {
+    const int hosts = h->comm->hosts;
+    for (int r = 0; r < h->comm->nranks && hosts <= 1; r++) {
         const uint64_t size = symm_ledger_size(h->ledger, r);
         if (size < least) least = size;
     }
-    *bytes = least;
     symm_heap_unpin(h);
+    if (hosts > 1)
+        return SYMM_ERR(symmNotSupported,
+                        "the ranks are on %d hosts, and each sees its own size alone: exchange what "
+                        "symmVecSize says",
+                        hosts);
+    *bytes = least;
     return symmSuccess;
 }

@@ -71,6 +71,8 @@ int symm_multicast_wish(const symm_comm *c, char *why, size_t cap) {
     if (no) return snprintf(why, cap, "%s", no), 0;
     if (c->threads) return snprintf(why, cap, "the ranks are threads of one process"), 0;
     if (c->nranks == 1) return snprintf(why, cap, "there is one rank"), 0;
+    if (c->hosts > 1) /* the object would have to go as a fabric handle */
+        return snprintf(why, cap, "the ranks are on %d hosts", c->hosts), 0;
     if (c->gpus.shared) return snprintf(why, cap, "ranks share a GPU"), 0;
     c->vmm->multicast->query(&caps);
     if (!caps.there) snprintf(why, cap, "%s", caps.why);
