@@ -220,8 +220,8 @@ SYMM_API symmResult_t symmGetUniqueId(symmUniqueId_t *id);
  * Requires: every rank passes the same id and nranks, and its own rank, 0..nranks-1.
  * Order: collective.
  * Errors, the same on every rank: symmTimeout (names ranks that never came), symmVersionMismatch,
- * symmRemoteError; symmNotSupported: ranks on two hosts, in two network namespaces, or of two users
- * (named at once). */
+ * symmRemoteError; symmNotSupported: ranks on two hosts that no NVLink fabric joins, in two
+ * network namespaces of a host, or of two users (named at once). */
 SYMM_API symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank);
 /* As symmCommInitRank; config may be NULL. */
 SYMM_API symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId_t id,

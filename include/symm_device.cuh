@@ -91,8 +91,8 @@ SYMM_DEV char *memory(const symmDevComm_t &dc, int rank) {
 SYMM_DEV char *host_word(const symmDevComm_t &dc, int rank, uint64_t at) {
     return (char *)(dc.hostBase + (uint64_t)rank * dc.hostStride + at);
 }
-/* Where peers write a rank's abort and death words. Ranks of several hosts do not reach each other's
- * host memory. */
+/* Where peers write a rank's abort and death words. Ranks of several hosts do not reach each
+ * other's host memory. */
 SYMM_DEV char *told_word(const symmDevComm_t &dc, int rank, uint64_t at) {
     return dc.farBase ? (char *)(dc.farBase + (uint64_t)rank * dc.farStride + at)
                       : host_word(dc, rank, at);

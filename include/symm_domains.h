@@ -1,7 +1,8 @@
 /* symm_domains.h - communicators over several domains. A domain is the ranks that can map each
- * other's memory: those of one host. symmCommInitMPI makes such a communicator where the ranks of
- * mpicomm are on several hosts. Inside a domain it runs the kernels of an ordinary communicator;
- * between domains the mover carries messages: MPI on the host backend, NCCL on GPUs.
+ * other's memory: those of one host, or of the hosts of one NVLink fabric. symmCommInitMPI makes
+ * such a communicator where the ranks of mpicomm are on other hosts. Inside a domain it runs the
+ * kernels of an ordinary communicator; between domains the mover carries messages: MPI on the host
+ * backend, NCCL on GPUs.
  *
  * It serves, in groups and outside of them:
  * - collectives, and reductions of symmRedOpCreatePreMulSum, on the host backend on the NULL
@@ -72,6 +73,7 @@ typedef struct {
     int domains, domain; /* how many; this rank's. They are numbered by their lowest ranks */
     int ranks, place;    /* ranks of this rank's domain; this rank's number among them */
     char mover[16];      /* what carries messages between domains; empty with one domain */
+    int hosts;           /* that those ranks are on; more than one in an NVLink fabric over hosts */
 } symmDomainInfo_t;
 
 /* What is known of a communicator's domains; of any communicator.

@@ -268,7 +268,7 @@ check-rest-build:
 
 # Checks that build again, or take as long as many tests.
 LONG_CHECKS := $(addprefix tests/check/check_,mutants.sh build.sh arm.sh load.sh setup.sh sass.sh \
-                 hosts.sh campaign.sh perf_gpu.sh)
+                 hosts.sh fabric.sh campaign.sh perf_gpu.sh)
 # Of the kernels on fibers, what takes half of the time is left to check-rest; check-full, which
 # runs both, runs all of it there.
 LONG_UNITS  := unit_kernels

@@ -21,7 +21,7 @@ if [ $rc -ne 0 ]; then
     t_done
 fi
 
-# hosts, layout, program, tests: each line of theirs is one here
+# hosts, layout, program, tests
 on_hosts() {
     hosts=$1
     export LAYOUT=$2
@@ -34,19 +34,7 @@ on_hosts() {
         grep -q 'Open MPI failed to TCP connect' "$dir/log" || break
         echo "# $hosts, $LAYOUT, $program: Open MPI failed to connect ($try)"
     done
-    grep -E '^(ok|not ok) ' "$dir/log" | sed -E 's/^(ok|not ok) [0-9]+ - //' >"$dir/lines"
-    while read -r line; do
-        name="hosts of $hosts ranks, $LAYOUT: ${line%% #*}"
-        if grep -qF "not ok" <<<"$(grep -F -- "- ${line%% #*}" "$dir/log" | head -n 1)"; then
-            t_fail "$name" "${line#*# }"
-        elif [[ $line == *"# SKIP"* ]]; then
-            t_skip "$name" "${line#*# SKIP }"
-        else
-            t_ok "$name"
-        fi
-    done <"$dir/lines"
-    [ $rc -eq 0 ] && [ -s "$dir/lines" ] ||
-        t_fail "hosts of $hosts ranks, $LAYOUT" "$(tail -n 20 "$dir/log")"
+    t_of "hosts of $hosts ranks, $LAYOUT" "$dir/log" $rc
 }
 on_hosts 2,2 block mp_across
 some='matrix matrix_in_rank_order ranks_are_where_they_say large_messages'

@@ -93,7 +93,7 @@ link() { # program, kind, test, objects
         case $* in *emu_kernels*) ;; *) set -- "$@" "$at/tests/emu_kernels.o" ;; esac
         set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_stores.o"
         ;;
-    unit_device_api)
+    unit_device_*)
         case $* in
         *emu_device*) ;;
         *) set -- "$@" "$at/tests/emu_device.o" "$at/tests/emu_device_debug.o" ;;

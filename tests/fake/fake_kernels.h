@@ -4,8 +4,8 @@
 #ifndef FAKE_KERNELS_H_
 #define FAKE_KERNELS_H_
 
-/* Replaces libcuda by the fake driver, with `devices` devices and streams that have threads. fabric:
- * whether memory may go as fabric handles. */
+/* Replaces libcuda by the fake driver, with `devices` devices and streams that have threads.
+ * fabric: whether memory may go as fabric handles. */
 void fake_kernels_install(int devices, int fabric);
 
 #endif

@@ -1,7 +1,7 @@
-/* unit_device_hosts.c - kernels that use the device API where ranks are on several hosts, on fibers:
- * each rank sees pages of its own host alone. They work as on one host; where one gives up, those
- * of other hosts do, too, and each host learns why. T_SEED: the first case; T_CASES: how many. One
- * thread. */
+/* unit_device_hosts.c - kernels that use the device API where ranks are on several hosts, on
+ * fibers: each rank sees pages of its own host alone. They work as on one host; where one gives up,
+ * those of other hosts do, too, and each host learns why. T_SEED: the first case; T_CASES: how
+ * many. One thread. */
 #include "device_api_kit.h"
 
 static symm_ctl *pages[RANKS]; /* [rank][of], as rank's host has them */

@@ -189,6 +189,7 @@ int symm_comm_said_left(const symm_comm *c, int peer) {
 /* ---- ranks of several hosts ------------------------------------------------------------------ */
 
 void symm_comm_hear_left(const symm_comm *c, int peer) {
+    SYMM_ASSERT(c->hosts > 1 && peer >= 0 && peer < c->nranks && peer != c->rank);
     /* pairs with symm_comm_said_left, and with left_for_good in dev.cuh */
     __atomic_store_n(&symm_comm_ctl(c, peer)->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
 }
@@ -197,6 +198,8 @@ void symm_comm_hear(symm_comm *c, int peer, const symm_vote *v) {
     char text[SYMM_ERR_TEXT];
     symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
     const int goes = v->code == symmAborted && v->rank == peer;
+    SYMM_ASSERT(c->hosts > 1 && peer >= 0 && peer < c->nranks && peer != c->rank);
+    SYMM_ASSERT(v->code > symmSuccess && v->code < symmNumResults);
     if (goes && ctl && c->config.peerDeath == SYMM_DEATH_WHEN_USED) {
         set_word(&ctl->death, symmAborted, peer);
         return;
@@ -205,12 +208,14 @@ void symm_comm_hear(symm_comm *c, int peer, const symm_vote *v) {
     symm_comm_fail(c, (symmResult_t)v->code, v->rank, text);
 }
 
-/* The end of a rank that others may mind later (peerDeath) is not passed on. */
+/* The end of a rank, which peers may mind later (peerDeath). */
+static int is_late(const symm_comm *c, uint64_t word) {
+    return word >> 32 == symmAborted || word == symm_comm_death_word(c);
+}
+
 void symm_comm_spread(symm_comm *c) {
     const uint64_t word = symm_comm_abort_word(c);
-    if (!word || symm_mesh_revoked(c->mesh) || word >> 32 == symmAborted ||
-        word == symm_comm_death_word(c))
-        return;
+    if (!word || symm_mesh_revoked(c->mesh) || is_late(c, word)) return;
     symm_comm_adopt_abort(c);
     symm_comm_known(c); /* its text becomes this thread's last error */
     symm_agree_revoke(c->mesh, (symmResult_t)(word >> 32), (int)(uint32_t)word - 1,

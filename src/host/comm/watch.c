@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -37,7 +38,7 @@ struct symm_watch {
     pid_t pid;        /* that made it; a child without fork's handlers has a copy */
     uint64_t quiet;   /* ranks of several hosts: until then no messages are looked for */
     symm_ranks heard; /* of whom it has taken in the last news */
-    process *of[]; /* [nranks] NULL: only the connection tells */
+    process *of[];    /* [nranks] NULL: only the connection tells */
 };
 
 enum {
@@ -161,6 +162,7 @@ static int has_ended(const poll_set *s, int i) {
  * they are left alone for a while. */
 static void hear(struct symm_watch *w, int peer) {
     symm_mesh_news news;
+    SYMM_ASSERT(peer >= 0 && peer < w->comm->nranks);
     symm_mesh_peek(w->comm->mesh, peer, &news);
     if (news.revoked) symm_comm_hear(w->comm, peer, &news.vote);
     if (news.left) symm_comm_hear_left(w->comm, peer);

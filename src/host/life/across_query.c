@@ -8,6 +8,15 @@
 #include "host/across/across_gpu.h"
 #include "across_end.h"
 
+/* Of one domain. */
+static symmResult_t count_hosts(symmComm_t comm, int *hosts) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit_made(comm, &c));
+    *hosts = c->hosts;
+    symm_comm_unvisit(c);
+    return symmSuccess;
+}
+
 symmResult_t symmDomainQuery(symmComm_t comm, symmDomainInfo_t *info) {
     symm_across *s;
     if (!info || info->size < sizeof *info)
@@ -16,6 +25,7 @@ symmResult_t symmDomainQuery(symmComm_t comm, symmDomainInfo_t *info) {
     if (!symm_outer_is(comm)) {
         SYMM_TRY(symmCommCount(comm, &i.ranks));
         SYMM_TRY(symmCommUserRank(comm, &i.place));
+        SYMM_TRY(count_hosts(comm, &i.hosts));
         *info = i;
         return symmSuccess;
     }
@@ -25,9 +35,10 @@ symmResult_t symmDomainQuery(symmComm_t comm, symmDomainInfo_t *info) {
     i.ranks = s->map.size;
     i.place = s->map.place;
     snprintf(i.mover, sizeof i.mover, "%s", s->mover);
+    const symmResult_t r = count_hosts(s->outer.inner, &i.hosts);
     symm_outer_put(comm);
-    *info = i;
-    return symmSuccess;
+    if (!r) *info = i;
+    return r;
 }
 
 static symmResult_t no_rank(int rank, int nranks) {

@@ -14,7 +14,6 @@
 #include "host/across/across_gpu.h"
 #include "host/gpu/backend.h"
 #include "host/window/handle_exchange.h"
-#include "transport/cuda/cuda_device.h"
 #include "transport/cuda/cuda_fabric.h"
 #include "transport/boot/boot.h"
 #include "comm_make.h"
@@ -28,8 +27,8 @@ typedef struct { /* what a rank says of itself; fixed size */
     uint64_t version;
     symm_domain_key key; /* ranks whose sockets reach each other, and whose memory may be mapped */
     symm_cuda_fabric nvlink; /* known: its GPU's memory may be mapped on the fabric's other hosts */
-    int64_t cut;         /* SYMM_DOMAIN_SIZE */
-    uint64_t params;     /* hash of the variables that must be equal */
+    int64_t cut;             /* SYMM_DOMAIN_SIZE */
+    uint64_t params;         /* hash of the variables that must be equal */
     int32_t code;
     char text[156];
 } whereabouts;
@@ -39,10 +38,8 @@ typedef struct { /* what a rank says of itself; fixed size */
 static void fill_fabric(const symm_params *p, symm_cuda_fabric *out) {
     char why[160];
     symm_vmm_caps caps;
-    int cuda, device;
-    if (symm_backend_pick(p, &cuda) || !cuda || p->handles == SYMM_HANDLES_FD ||
-        symm_cuda_current(&device) || symm_backend_vmm(1)->query(&caps) || !caps.fabric_handles)
-        return;
+    const int device = p->handles == SYMM_HANDLES_FD ? -1 : symm_backend_device(p);
+    if (device < 0 || symm_backend_vmm(1)->query(&caps) || !caps.fabric_handles) return;
     symm_cuda_fabric_of(device, out, why, sizeof why);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "device/host/reduce.h"
@@ -300,6 +301,7 @@ static int count_hosts(const hello *all, int nranks) {
         while (p < r && !same_host(&all[p], &all[r])) p++;
         hosts += p == r;
     }
+    SYMM_ASSERT(hosts >= 1 && hosts <= nranks);
     return hosts;
 }
 

@@ -27,6 +27,14 @@
 #include "transport/vmm/multicast_driver.h"
 #include "comm_make.h"
 
+#ifdef SYMM_TESTING
+/* For tests: kernels tell each other what they tell those of other hosts. */
+int symm_test_apart;
+#define APART symm_test_apart
+#else
+#define APART 0
+#endif
+
 /* ---- greeting: mesh and space ---------------------------------------------------------------- */
 
 static uint64_t control_bytes(const symm_comm *c) {
@@ -290,7 +298,7 @@ static symmResult_t share_pages(symm_comm *c) {
     symm_wait w = symm_comm_wait(c, "creating a communicator");
     int fd = -1;
     if (!c->cuda || c->control.pages) return symmSuccess;
-    if (c->hosts > 1) /* each its own: kernels tell each other by symm_gpu_ctl.far */
+    if (c->hosts > 1 || APART) /* each its own: kernels tell each other by symm_gpu_ctl.far */
         return symm_agree(c->mesh, symm_pages_new(c->nranks, NULL, &c->control.pages), &w, NULL);
     symmResult_t status = c->rank ? symmSuccess : symm_pages_new(c->nranks, &fd, &c->control.pages);
     status = symm_agree(c->mesh, status, &w, NULL);
@@ -363,7 +371,7 @@ static void fill_proto(symm_comm *c) {
     }
     c->calls.proto.flags = (goes_apart(c) ? SYMM_ARG_APART : 0) |
                            (c->oversubscribed ? SYMM_ARG_CROWDED : 0) |
-                           (c->hosts > 1 ? SYMM_ARG_HOSTS : 0);
+                           (c->hosts > 1 || APART ? SYMM_ARG_HOSTS : 0);
 }
 
 /* A new space is shared from here on. A communicator that comes later finds why it has no multicast

@@ -227,8 +227,8 @@ symmResult_t symmVecSync(symmVec_t vec, size_t *bytes) {
     symm_heap_unpin(h);
     if (hosts > 1)
         return SYMM_ERR(symmNotSupported,
-                        "the ranks are on %d hosts, and each sees its own size alone: exchange what "
-                        "symmVecSize says",
+                        "the ranks are on %d hosts, and each sees its own size alone: exchange "
+                        "what symmVecSize says",
                         hosts);
     *bytes = least;
     return symmSuccess;
