@@ -28,6 +28,7 @@ static inline int can_do_without(const char *call) {
         "cuGetErrorName",
         "cuDeviceGetAttribute",  /* fabric handles: an attribute of newer drivers */
         "cuDeviceGetUuid",       /* of other GPUs, to name a pair early */
+        "cuDeviceGetPCIBusId",   /* by which NVML knows a GPU: then it is in no fabric over hosts */
         "cuDeviceCanAccessPeer", /* as no access, where nobody needs it */
         "cuMemGetAllocationPropertiesFromHandle", /* of imported memory: whose it is */
         "cuDeviceGetCount",

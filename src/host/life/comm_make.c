@@ -91,6 +91,7 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
     if (c->cuda) SYMM_TRY(open_gpu(c));
     SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, mesh_kind(c),
                               c->params.ifname[0] ? c->params.ifname : NULL, &g->addr, &c->mesh));
+    symm_mesh_patience(c->mesh, (int)c->params.host_timeout_ms);
     SYMM_TRY(prepare_boot(c));
     if (!c->threads) {
         c->space = symm_space_find(members, c->nranks, c->rank);

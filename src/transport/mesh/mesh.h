@@ -61,6 +61,9 @@ typedef struct {
  * ifname: which interface TCP listens at (SYMM_SOCKET_IFNAME); NULL: any. */
 symmResult_t symm_mesh_listen(int rank, int nranks, int kind, const char *ifname,
                               symm_mesh_addr *mine, symm_mesh **out);
+/* TCP, between the two steps: how long a host may not answer before its ranks count as dead; else
+ * 10 s. */
+void symm_mesh_patience(symm_mesh *m, int ms);
 /* Step 2, after it: addrs[nranks] in rank order. Connects to lower ranks, accepts higher ones,
  * closes the listener. threads: `shared` is one pointer equal on all ranks (see
  * symm_mesh_share), else NULL. On error the caller closes the mesh. */

@@ -28,6 +28,7 @@ symmResult_t symm_mesh_init(symm_mesh *m, const symm_mesh_ops *ops, int rank, in
     m->rank = rank;
     m->nranks = nranks;
     m->owner = getpid();
+    m->patience_ms = 10000;
     m->blame = -1;
     m->dead = calloc((size_t)nranks, sizeof *m->dead);
     m->want = calloc((size_t)nranks, 1);
@@ -66,6 +67,10 @@ symmResult_t symm_mesh_describe(symm_mesh_addr *a) {
     if (SYMM_FAIL_CALL(mesh_pidns, -1, ENOENT, stat("/proc/self/ns/pid", &st)) == 0)
         a->pidns = (uint64_t)st.st_ino;
     return symm_mesh_random(&a->nonce, sizeof a->nonce);
+}
+
+void symm_mesh_patience(symm_mesh *m, int ms) {
+    m->patience_ms = ms;
 }
 
 void symm_mesh_session(symm_mesh *m, uint32_t session) {

@@ -80,6 +80,7 @@ typedef struct { /* of one peer: messages that came while this rank was in anoth
 struct symm_mesh { /* first member of each kind's own struct */
     const symm_mesh_ops *ops;
     int rank, nranks;
+    int patience_ms;     /* symm_mesh_patience */
     pid_t owner;         /* a forked child must not shut down its parent's connections */
     _Atomic int blame;   /* the rank whose death ended the last step, -1 none */
     _Atomic int revoked; /* a REVOKE was sent or obeyed: older messages are skipped */

@@ -5,8 +5,8 @@
  * for what is received. No thread holds two of them.
  *
  * The kernel is the heartbeat: it probes silent connections, and ends one whose other host has not
- * answered for some 5 s (mesh_tcp_stream.c). So is a peer's that has not read for that long while
- * its socket is full; exchanges have a few messages under way, far from that. */
+ * answered for as long as symm_mesh_patience says. So is a peer's that has not read for that long
+ * while its socket is full; exchanges have a few messages under way, far from that. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -45,8 +45,8 @@ typedef struct {
 
 /* A fresh nonblocking socket, or -1 with errno; the gauge counts it (symm_mesh_fd_close). */
 int symm_mesh_tcp_socket(int family);
-/* What every connection gets once it stands. */
-void symm_mesh_tcp_tune(int fd);
+/* What every connection gets once it stands; ms: symm_mesh_patience. */
+void symm_mesh_tcp_tune(int fd, int ms);
 /* The peer has sent its last byte, or the connection is broken. Any thread. */
 int symm_mesh_tcp_ended(int fd);
 /* One attempt to send; *sent may be less than asked for. The states are those of put. */

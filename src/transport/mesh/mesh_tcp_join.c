@@ -183,7 +183,7 @@ static symmResult_t on_connected(join *j, int peer) {
     const int error = outcome(d);
     if (error) return connect_failed(j, peer, error);
     d->connecting = 0;
-    symm_mesh_tcp_tune(d->fd);
+    symm_mesh_tcp_tune(d->fd, j->t->base.patience_ms);
     int state;
     SYMM_TRY(greet(j, d->fd, peer, SYMM_MSG_HELLO, NULL, 0, &state));
     return state == MESH_READY ? symmSuccess : dial_later(j, peer);
@@ -288,7 +288,7 @@ static symmResult_t hold(join *j, int fd) {
     visitor *v = &j->held[j->nheld++];
     v->fd = fd;
     v->in.have = 0;
-    symm_mesh_tcp_tune(fd);
+    symm_mesh_tcp_tune(fd, j->t->base.patience_ms);
     SYMM_TRY(on_held(j, v)); /* its greeting may have come with it */
     compact(j);
     if (j->nheld > j->max_held) drop_oldest(j, "said nothing while others wait");

@@ -19,13 +19,6 @@
 #include "base/stats.h"
 #include "transport/boot/lifeline.h"
 
-/* A host that is gone shows within some 5 s: silence of 2 s is probed every second, and what is not
- * acknowledged for 5 s ends the connection. */
-#define IDLE_S     2
-#define INTERVAL_S 1
-#define PROBES     3
-#define GONE_MS    5000
-
 #define DRAIN_READS 1024 /* of 4 KiB: more than a peer that waits for this rank has sent */
 
 int symm_mesh_tcp_socket(int family) {
@@ -38,10 +31,13 @@ int symm_mesh_tcp_socket(int family) {
     return s;
 }
 
-void symm_mesh_tcp_tune(int fd) {
-    unsigned ms = GONE_MS;
-    symm_tcp_options(fd, IDLE_S, INTERVAL_S, PROBES);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+/* After half of the time silence is probed, every second; what is not acknowledged for all of it
+ * ends the connection. */
+void symm_mesh_tcp_tune(int fd, int ms) {
+    const int s = ms / 1000, idle = s / 2 > 0 ? s / 2 : 1;
+    const unsigned gone = (unsigned)ms;
+    symm_tcp_options(fd, idle, 1, s > idle ? s - idle : 1);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &gone, sizeof gone);
 }
 
 int symm_mesh_tcp_ended(int fd) {
