@@ -243,6 +243,19 @@ static void refusals_in_registration(void) {
     each_rank(run_registration);
 }
 
+/* The same where each rank is on a host of its own. */
+static const phase on_hosts = {"registration on hosts", make, do_register, 0, NULL};
+
+static void run_registration_on_hosts(int rank, int n, void *s) {
+    by_fabric = ON_HOSTS;
+    refuse_all(&on_hosts, s, rank, n);
+}
+
+static void refusals_in_registration_on_hosts(void) {
+    each_rank(run_registration_on_hosts);
+}
+
 T_MAIN(T(memory_that_has_no_descriptors), T(a_machine_without_descriptors),
        T(fabric_handles_for_all_if_asked_for), T(descriptors_where_there_are_both),
-       T(a_rank_that_has_none), T(refusals_in_registration))
+       T(a_rank_that_has_none), T(refusals_in_registration),
+       T_TIMEOUT(refusals_in_registration_on_hosts, 60))

@@ -1,98 +1,7 @@
 /* fault_hosts.c - communicators whose ranks are on several hosts of one NVLink fabric, on the fake
- * driver: forked ranks of which some play another host. All kinds of calls; ranks that die, leave,
- * abort or differ, with kernels that wait for them and without; who is refused. No lock: what ranks
- * share stands behind barriers. */
-#include "fault_kit.h"
-
-#include "symm_device.h"
-#include "symm_heap.h"
-#include "symm_onesided.h"
-#include "symm_p2p.h"
-#include "symm_vec.h"
-
-#include "base/handle.h"
-#include "host/comm/comm.h"
-#include "transport/cuda/cuda_driver.h"
-#include "fake_kernels.h"
-#include "fake_nvml.h"
-
-extern int symm_test_where[2]; /* where.c: host, user */
-extern int symm_test_images;
-
-enum { COUNT = 5000, SOON_MS = 1500 };
-
-typedef struct {
-    fk f;
-    int cyclic; /* ranks take hosts in turn */
-    int per;    /* ranks of a host */
-} hosts;
-
-static hosts *hosts_new(int per, int cyclic, int victim, int how) {
-    hosts *h = T_SHARED(sizeof *h);
-    h->per = per, h->cyclic = cyclic, h->f.victim = victim, h->f.how = how;
-    return h;
-}
-static int host_of_rank(const hosts *h, int rank, int n) {
-    return h->cyclic ? rank % ((n + h->per - 1) / h->per) : rank / h->per;
-}
-
-/* This process becomes a rank of its host. */
-static fk_gauges begin(const hosts *h, int rank, int n) {
-    T_EXPECT_FDS();
-    const fk_gauges before = fk_take();
-    setenv("SYMM_BACKEND", "cuda", 1);
-    setenv("SYMM_SCRATCH", "1M", 1);
-    setenv("SYMM_SOCKET_IFNAME", "lo", 1);
-    symm_test_images = 1;
-    fake_kernels_install(n, 1);
-    for (int d = 0; d < n; d++) fake_nvml_set(d, 9, 3);
-    symm_test_where[0] = host_of_rank(h, rank, n);
-    T_OK(symmSetDevice(rank));
-    return before;
-}
-
-static int peer_code(symmComm_t comm) {
-    symmResult_t async = symmSuccess;
-    T_OK(symmCommGetAsyncError(comm, &async));
-    return (int)async;
-}
-/* The communicator's end, once it is known here; how long that took. */
-static int await_code(symmComm_t comm, uint64_t *ms) {
-    const uint64_t since = symm_now_ns();
-    int code;
-    while (!(code = peer_code(comm)) && fk_ms_since(since) < 10000) usleep(500);
-    *ms = fk_ms_since(since);
-    return code;
-}
-static void run(void) {
-    T_EQ(symm_cu.cuStreamSynchronize(NULL), 0);
-}
-
-typedef struct { /* of a rank */
-    symmWindow_t win;
-    int *mem, *out;
-} buffers;
-
-static buffers buffers_new(symmComm_t comm, int n) {
-    buffers b = {0};
-    const size_t bytes = (size_t)n * COUNT * sizeof(int);
-    T_OK(symmMemAlloc((void **)&b.mem, 2 * bytes));
-    T_OK(symmWindowRegister(comm, b.mem, 2 * bytes, &b.win, SYMM_WIN_DEFAULT));
-    b.out = b.mem + (size_t)n * COUNT;
-    return b;
-}
-static void buffers_free(symmComm_t comm, buffers *b) {
-    T_OK(symmWindowDeregister(comm, b->win));
-    T_OK(symmMemFree(b->mem));
-}
-
-static void reduces(symmComm_t comm, const buffers *b, int rank, int n) {
-    for (int i = 0; i < COUNT; i++) b->mem[i] = i + rank;
-    T_OK(symmAllReduce(b->mem, b->out, COUNT, symmInt32, symmSum, comm, NULL));
-    run();
-    T_EQ(peer_code(comm), 0);
-    for (int i = 0; i < COUNT; i++) T_EQ(b->out[i], n * i + n * (n - 1) / 2);
-}
+ * driver: forked ranks of which some play another host. All kinds of calls, ranks that differ, who
+ * is refused. No lock: what ranks share stands behind barriers. */
+#include "hosts_kit.h"
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
@@ -232,163 +141,6 @@ static void all_calls_over_hosts_of_one_rank_and_of_unequal_numbers(void) {
     T_FORK(5, whole_rank, hosts_new(3, 0, -1, 0));
 }
 
-/* ---- ends ------------------------------------------------------------------------------------ */
-
-enum { WAITS, IDLE }; /* what the others do when a rank ends */
-enum { DIES = 0, REVOKES = 2, ABORTS = 4 };
-
-/* A rank ends; the others have a kernel that waits for it, or nothing. */
-static void ends_rank(int rank, int n, void *arg) {
-    hosts *h = arg;
-    fk *f = &h->f;
-    const int waits = !(f->how & 1), how = f->how & ~1;
-    uint64_t ms;
-    begin(h, rank, n);
-    symmComm_t comm = fk_open(f, rank, n);
-    buffers b = buffers_new(comm, n);
-    reduces(comm, &b, rank, n);
-    kit_barrier(&f->k, n);
-    if (rank == f->victim) {
-        usleep(50000);
-        if (how == DIES) kill(getpid(), SIGKILL);
-        if (how == REVOKES) T_OK(symmCommRevoke(comm, 0));
-        if (how == ABORTS) T_OK(symmCommAbort(comm));
-        if (how == ABORTS) T_OK(symmMemFree(b.mem));
-        if (how == ABORTS) return;
-    } else if (waits) {
-        T_OK(symmAllReduce(b.mem, b.out, COUNT, symmInt32, symmSum, comm, NULL));
-    }
-    const int code = await_code(comm, &ms), want = how == DIES ? symmRemoteError : symmAborted;
-    T_CHECKF(code == want, "rank %d: code %d after %d ms: %s", rank, code, (int)ms,
-             symmGetLastError(comm));
-    T_CHECKF(ms < SOON_MS, "rank %d: after %d ms", rank, (int)ms);
-    if (rank != f->victim) T_MSG(symmGetLastError(comm), "rank 1");
-    run();
-    kit_barrier(&f->k, how == REVOKES ? n : n - 1); /* an abort is news, too */
-    T_OK(symmCommAbort(comm));
-    T_OK(symmMemFree(b.mem));
-}
-
-static void ends(int how) {
-    T_EXPECT_WARNINGS();
-    for (int idle = 0; idle < 2; idle++)
-        T_FORK_DIES(4, how == DIES ? 1 : -1, ends_rank,
-                    hosts_new(2, idle, 1, how | (idle ? IDLE : WAITS)));
-}
-static void a_death_is_heard_on_all_hosts(void) {
-    ends(DIES);
-}
-static void a_revocation_is_heard_on_all_hosts(void) {
-    ends(REVOKES);
-}
-static void an_abort_is_heard_on_all_hosts(void) {
-    ends(ABORTS);
-}
-
-/* Survivors of two hosts shrink, and go on. */
-static void shrinks_rank(int rank, int n, void *arg) {
-    hosts *h = arg;
-    fk *f = &h->f;
-    symmComm_t next = NULL;
-    uint64_t ms;
-    begin(h, rank, n);
-    symmComm_t comm = fk_open(f, rank, n);
-    buffers b = buffers_new(comm, n);
-    reduces(comm, &b, rank, n);
-    kit_barrier(&f->k, n);
-    if (rank == f->victim) kill(getpid(), SIGKILL);
-    T_EQ(await_code(comm, &ms), symmRemoteError);
-    T_OK(symmCommShrink(comm, NULL, 0, &next, NULL, SYMM_SHRINK_FAILED));
-    T_OK(symmCommAbort(comm));
-    const int me = rank - (rank > f->victim);
-    buffers mine = buffers_new(next, n - 1);
-    reduces(next, &mine, me, n - 1);
-    buffers_free(next, &mine);
-    T_OK(symmCommDestroy(next));
-    T_OK(symmMemFree(b.mem));
-}
-static void survivors_shrink(void) {
-    T_EXPECT_WARNINGS();
-    T_FORK_DIES(4, 1, shrinks_rank, hosts_new(2, 0, 1, 0));
-}
-
-/* Who destroys its communicator, or exits, is not dead. The others hear of it when they need it. */
-static void leaves_rank(int rank, int n, void *arg) {
-    hosts *h = arg;
-    fk *f = &h->f;
-    uint64_t ms;
-    begin(h, rank, n);
-    symmComm_t comm = fk_open(f, rank, n);
-    buffers b = buffers_new(comm, n);
-    reduces(comm, &b, rank, n);
-    kit_barrier(&f->k, n);
-    if (rank == f->victim) {
-        if (!f->how) T_OK(symmCommDestroy(comm));
-        if (!f->how) T_OK(symmMemFree(b.mem));
-        atomic_store(&f->k.flag, 1);
-        if (f->how) exit(0);
-        return;
-    }
-    kit_await_flag(&f->k, 1);
-    usleep(300000);
-    T_EQ(peer_code(comm), 0);
-    T_OK(symmAllReduce(b.mem, b.out, COUNT, symmInt32, symmSum, comm, NULL));
-    T_EQ(await_code(comm, &ms), symmRemoteError);
-    T_MSG(symmGetLastError(comm), "rank");
-    run();
-    kit_barrier(&f->k, n - 1);
-    T_OK(symmCommAbort(comm));
-    T_OK(symmMemFree(b.mem));
-}
-static void who_leaves_is_not_dead(void) {
-    T_EXPECT_WARNINGS();
-    T_FORK(3, leaves_rank, hosts_new(1, 0, 1, 0));
-    T_FORK(3, leaves_rank, hosts_new(2, 0, 0, 0));
-    T_FORK_DIES(3, 1, leaves_rank, hosts_new(1, 0, 1, 1));
-}
-
-/* With SYMM_DEATH_WHEN_USED an abort ends who uses the communicator, and nobody else. */
-static void later_rank(int rank, int n, void *arg) {
-    hosts *h = arg;
-    fk *f = &h->f;
-    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
-    symmComm_t comm = NULL;
-    uint64_t ms;
-    begin(h, rank, n);
-    config.peerDeath = SYMM_DEATH_WHEN_USED;
-    fk_id(f, rank, n);
-    T_OK(symmCommInitRankConfig(&comm, n, f->id, rank, &config));
-    buffers b = buffers_new(comm, n);
-    reduces(comm, &b, rank, n);
-    kit_barrier(&f->k, n);
-    if (rank == f->victim) {
-        T_OK(symmCommAbort(comm));
-        T_OK(symmMemFree(b.mem));
-        atomic_store(&f->k.flag, 1);
-        kit_await_flag(&f->k, 2);
-        return;
-    }
-    kit_await_flag(&f->k, 1);
-    usleep(300000);
-    T_EQ(peer_code(comm), 0);
-    if (rank == 2) { /* needs it */
-        const symmResult_t r = symmAllReduce(b.mem, b.out, COUNT, symmInt32, symmSum, comm, NULL);
-        T_EQ(r ? (int)r : await_code(comm, &ms), symmAborted);
-        T_MSG(symmGetLastError(comm), "rank 1");
-        run();
-        usleep(1200000); /* the watcher has looked again */
-        atomic_store(&f->k.flag, 2);
-    }
-    kit_await_flag(&f->k, 2);
-    if (rank == 0) T_EQ(peer_code(comm), 0); /* it has not used it since */
-    T_OK(symmCommAbort(comm));
-    T_OK(symmMemFree(b.mem));
-}
-static void an_abort_may_be_minded_later(void) {
-    T_EXPECT_WARNINGS();
-    T_FORK(3, later_rank, hosts_new(1, 0, 1, 0));
-}
-
 /* ---- ranks that differ ----------------------------------------------------------------------- */
 
 static void differs_rank(int rank, int n, void *arg) {
@@ -427,10 +179,12 @@ enum { OTHER_CLIQUE, NO_FABRIC, NO_HANDLES, FD_WANTED };
 static void refused_rank(int rank, int n, void *arg) {
     hosts *h = arg;
     fk *f = &h->f;
-    static const char *const why[] = {"share no memory", "share no memory",
+    static const char *const why[] = {"no NVLink fabric joins", "no NVLink fabric joins",
                                       "makes no fabric handles", "makes no fabric handles"};
     symmComm_t comm = NULL;
+    char who[16];
     const fk_gauges before = begin(h, rank, n);
+    snprintf(who, sizeof who, "rank %d", f->victim);
     if (rank == f->victim) {
         if (f->how == OTHER_CLIQUE) fake_nvml_set(rank, 9, 4);
         if (f->how == NO_FABRIC) fake_nvml_set(rank, 0, 0);
@@ -445,22 +199,52 @@ static void refused_rank(int rank, int n, void *arg) {
     fk_note(f, rank, symmCommInitRank(&comm, n, f->id, rank));
     kit_barrier(&f->k, n);
     fk_same(f, n, -1, symmNotSupported, why[f->how]);
-    fk_same(f, n, -1, symmNotSupported, "rank 2");
+    fk_same(f, n, -1, symmNotSupported, who);
     T_CHECK(!comm);
     FK_UNCHANGED(&before);
 }
 static void who_has_no_fabric_is_refused_by_name(void) {
     T_EXPECT_WARNINGS();
     for (int how = OTHER_CLIQUE; how <= FD_WANTED; how++)
-        T_FORK(3, refused_rank, hosts_new(2, 0, 2, how));
+        for (int victim = 1; victim < 3; victim++) /* on rank 0's host, and on another */
+            T_FORK(3, refused_rank, hosts_new(2, 0, victim, how));
+}
+
+/* Memory that another allocator made for descriptors: refused, and the communicator lives. */
+static void descriptors_rank(int rank, int n, void *arg) {
+    hosts *h = arg;
+    const cu_mem_access access = {{SYMM_CUDA_LOCATION_DEVICE, rank}, SYMM_CUDA_ACCESS_READWRITE};
+    cu_mem_prop prop = {.type = SYMM_CUDA_MEM_PINNED, .handle_types = SYMM_CUDA_HANDLE_FD};
+    cu_deviceptr at;
+    cu_mem_handle raw;
+    symmWindow_t win = NULL;
+    begin(h, rank, n);
+    symmComm_t comm = fk_open(&h->f, rank, n);
+    prop.location.type = SYMM_CUDA_LOCATION_DEVICE;
+    prop.location.id = rank;
+    T_EQ(symm_cu.cuMemAddressReserve(&at, 2 << 20, 0, 0, 0), 0);
+    T_EQ(symm_cu.cuMemCreate(&raw, 2 << 20, &prop, 0), 0);
+    T_EQ(symm_cu.cuMemMap(at, 2 << 20, 0, raw, 0), 0);
+    T_EQ(symm_cu.cuMemSetAccess(at, 2 << 20, &access, 1), 0);
+    T_ERR(symmWindowRegister(comm, (void *)(uintptr_t)at, 2 << 20, &win, SYMM_WIN_DEFAULT),
+          symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "as a descriptor only, and the ranks are on 3 hosts");
+    buffers b = buffers_new(comm, n);
+    reduces(comm, &b, rank, n);
+    buffers_free(comm, &b);
+    T_OK(symmCommDestroy(comm));
+    T_EQ(symm_cu.cuMemUnmap(at, 2 << 20), 0);
+    T_EQ(symm_cu.cuMemRelease(raw), 0);
+    T_EQ(symm_cu.cuMemAddressFree(at, 2 << 20), 0);
+}
+static void memory_with_descriptors_alone_is_refused(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(3, descriptors_rank, hosts_new(1, 0, -1, 0));
 }
 
 T_MAIN(T_TIMEOUT(all_calls_over_two_hosts, 60), T_TIMEOUT(all_calls_where_hosts_take_turns, 60),
        T_TIMEOUT(all_calls_over_hosts_of_one_rank_and_of_unequal_numbers, 90),
-       T_TIMEOUT(a_death_is_heard_on_all_hosts, 60),
-       T_TIMEOUT(a_revocation_is_heard_on_all_hosts, 60),
-       T_TIMEOUT(an_abort_is_heard_on_all_hosts, 60), T_TIMEOUT(survivors_shrink, 60),
-       T_TIMEOUT(who_leaves_is_not_dead, 60), T_TIMEOUT(an_abort_may_be_minded_later, 60),
        T_TIMEOUT(calls_that_differ_are_told_everywhere, 60),
        T_TIMEOUT(a_deadline_is_told_to_who_is_not_there, 60),
-       T_TIMEOUT(who_has_no_fabric_is_refused_by_name, 60))
+       T_TIMEOUT(who_has_no_fabric_is_refused_by_name, 60),
+       T_TIMEOUT(memory_with_descriptors_alone_is_refused, 60))

@@ -7,6 +7,7 @@
 
 #include "fault_kit.h"
 #include "fgpu_kit.h"
+#include "fake_nvml.h"
 
 enum { RANKS = 2, CODE = SYMM_CUDA_ERROR_UNKNOWN, SLOW_MS = 5000, WIN = 3 << 20 };
 
@@ -69,8 +70,11 @@ typedef struct {
     cu_stream stream[2];
 } rank_of;
 
-/* 1: the driver has fabric handles, and all memory goes by them. */
+/* 1: the driver has fabric handles, and all memory goes by them; ON_HOSTS: and each rank plays a
+ * host of one fabric. */
+enum { ON_HOSTS = 2 };
 static int by_fabric;
+extern int symm_test_where[2]; /* where.c */
 
 static inline void fresh(int rank) {
     char device[8];
@@ -78,11 +82,15 @@ static inline void fresh(int rank) {
     snprintf(device, sizeof device, "%d", rank);
     setenv("SYMM_DEVICE", device, 1);
     if (by_fabric) setenv("SYMM_HANDLES", "fabric", 1);
-    config.fabric_attr = by_fabric;
+    config.fabric_attr = by_fabric != 0;
     if (by_fabric) config.fabric_code = 0;
     gk_env("cuda");
     gk_install(&config);
     setenv("SYMM_SETUP_TIMEOUT", "20000", 1);
+    if (by_fabric != ON_HOSTS) return;
+    symm_test_where[0] = rank;
+    setenv("SYMM_SOCKET_IFNAME", "lo", 1);
+    for (int d = 0; d < RANKS; d++) fake_nvml_set(d, 1, 1);
 }
 
 static inline void make(fk *f, int rank, int n, rank_of *me) {

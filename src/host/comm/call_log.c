@@ -281,7 +281,7 @@ const char *symm_call_log_text(const symm_comm *c, int rank, char *text, size_t 
     called k;
     const int known = get_call(d, calls, &k), inside = step != get(&d->ended);
     if (!symm_comm_sees(c, rank)) {
-        snprintf(text, cap, "what only its own host knows");
+        snprintf(text, cap, "calls that its own host alone knows");
         return text;
     }
     snprintf(text, cap, "%llu collectives%s%s%s%s", (unsigned long long)calls,

@@ -53,6 +53,23 @@ static void end_peers(symm_comm *c) {
     }
 }
 
+/* Ranks of several hosts, whose kernels are told here and now what their hosts hear a little later.
+ * goes: as end_peers. Best effort: memory of a rank that is dead may be gone. */
+static void tell_kernels(symm_comm *c, symmResult_t code, int rank, int goes) {
+    const uint64_t word = ((uint64_t)code << 32) | (uint32_t)(rank + 1);
+    const uint32_t over = 1;
+    SYMM_ASSERT(code != symmSuccess && rank < c->nranks);
+    for (int p = 0; c->ctl && c->hosts > 1 && p < c->nranks; p++) {
+        symm_gpu_ctl *theirs = (symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride);
+        symm_ctl *told = (symm_ctl *)(void *)theirs->far;
+        const int late = goes && symm_ranks_has(&c->failure.late, p);
+        if (p == c->rank || !symm_mesh_alive(c->mesh, p)) continue;
+        /* in this order: pairs with look_over in dev.cuh, and with own_abort and own_death */
+        if (c->vmm->copy(late ? &told->death : &told->abort, &word, sizeof word)) return;
+        if (!late && c->vmm->copy(&theirs->over, &over, sizeof over)) return;
+    }
+}
+
 void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text) {
     SYMM_ASSERT(code != symmSuccess && rank < SYMM_MAX_RANKS);
     pthread_mutex_lock(&c->failure.lock);
@@ -194,28 +211,38 @@ void symm_comm_hear_left(const symm_comm *c, int peer) {
     __atomic_store_n(&symm_comm_ctl(c, peer)->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
 }
 
+/* A rank that leaves by symmCommAbort may be minded later, whoever passes that on. */
+static int says_it_goes(const symm_comm *c, const symm_vote *v) {
+    return v->code == symmAborted && v->rank >= 0 && v->rank < c->nranks && v->rank != c->rank &&
+           !strcmp(v->stage, SYMM_COMM_GOES);
+}
+
 void symm_comm_hear(symm_comm *c, int peer, const symm_vote *v) {
     char text[SYMM_ERR_TEXT];
     symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
-    const int goes = v->code == symmAborted && v->rank == peer;
     SYMM_ASSERT(c->hosts > 1 && peer >= 0 && peer < c->nranks && peer != c->rank);
     SYMM_ASSERT(v->code > symmSuccess && v->code < symmNumResults);
-    if (goes && ctl && c->config.peerDeath == SYMM_DEATH_WHEN_USED) {
-        set_word(&ctl->death, symmAborted, peer);
+    if (ctl && says_it_goes(c, v) && c->config.peerDeath == SYMM_DEATH_WHEN_USED) {
+        set_word(&ctl->death, symmAborted, v->rank);
         return;
     }
-    SYMM_SAY(text, sizeof text, "rank %d revoked: %s", peer, v->text[0] ? v->text : v->stage);
+    const char *what = v->text[0] ? v->text : v->stage;
+    if (strstr(what, " revoked: ")) /* it has been passed on */
+        SYMM_SAY(text, sizeof text, "%s", what);
+    else
+        SYMM_SAY(text, sizeof text, "rank %d revoked: %s", peer, what);
     symm_comm_fail(c, (symmResult_t)v->code, v->rank, text);
 }
 
-/* The end of a rank, which peers may mind later (peerDeath). */
-static int is_late(const symm_comm *c, uint64_t word) {
-    return word >> 32 == symmAborted || word == symm_comm_death_word(c);
+/* The end of a rank is what every rank sees by itself, and may mind later (peerDeath). */
+static int is_end(const symm_comm *c, uint64_t word) {
+    return word >> 32 == symmAborted || word >> 32 == symmRemoteError ||
+           word == symm_comm_death_word(c);
 }
 
 void symm_comm_spread(symm_comm *c) {
     const uint64_t word = symm_comm_abort_word(c);
-    if (!word || symm_mesh_revoked(c->mesh) || is_late(c, word)) return;
+    if (!word || symm_mesh_revoked(c->mesh) || is_end(c, word)) return;
     symm_comm_adopt_abort(c);
     symm_comm_known(c); /* its text becomes this thread's last error */
     symm_agree_revoke(c->mesh, (symmResult_t)(word >> 32), (int)(uint32_t)word - 1,
@@ -290,7 +317,10 @@ static void timeout_reason(symm_comm *c, const char *who, int rank, char *text, 
     char does[200] = "", fewer[80] = "", behind[160] = "; it has issued ";
     const char *mate = "";
     if (rank >= 0) {
-        symm_call_log_text(c, rank, does, sizeof does);
+        if (symm_comm_sees(c, rank))
+            symm_call_log_text(c, rank, does, sizeof does);
+        else
+            behind[0] = 0;
         if (!left_in_messages(c) && *symm_call_log_fewer(c, rank, fewer, sizeof fewer))
             snprintf(behind, sizeof behind, "; fewer collectives than %s: %s; %s has issued ", who,
                      fewer, who);
@@ -339,6 +369,7 @@ void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stag
      * finds the message. */
     if (c->mesh && !symm_mesh_revoked(c->mesh)) symm_agree_revoke(c->mesh, code, rank, stage, text);
     abort_peers(c, code, rank);
+    tell_kernels(c, code, rank, 0);
     symm_comm_fail(c, code, rank, text);
 }
 
@@ -351,4 +382,5 @@ void symm_comm_abort_everywhere(symm_comm *c, const char *what, int goes) {
         abort_peers(c, symmAborted, c->rank);
     symm_comm_fail(c, symmAborted, c->rank, text);
     if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
+    tell_kernels(c, symmAborted, c->rank, goes); /* behind the message, should it not return */
 }

@@ -55,6 +55,8 @@ void symm_comm_gone(const symm_comm *c, symm_ranks *gone);
 /* The peer has written LEFT into its control block: the end of its connection is no death. */
 int symm_comm_said_left(const symm_comm *c, int peer);
 
+/* What a rank says to peers that may mind it later. */
+#define SYMM_COMM_GOES "symmCommAbort"
 /* Ranks of several hosts, which do not see each other's control blocks; the watcher. hear: a peer
  * has sent a REVOKE. hear_left: it has said that it leaves; any thread. spread: if a kernel of this
  * rank has left, says so to the peers, whose kernels know; who has none running would not. */

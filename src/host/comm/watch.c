@@ -44,6 +44,7 @@ struct symm_watch {
 enum {
     NAP_US = 10000,
     LOOK_MS = 1000, /* the list is looked at so often even if nobody could wake the thread */
+    HOSTS_MS = 100, /* the same, if there are ranks of several hosts */
     QUIET_MS = 10   /* after messages that are for the thread inside, which may take them soon */
 };
 
@@ -125,6 +126,7 @@ static void set_fill(poll_set *s) {
     if (!set_reserve(s, count_fds())) return;
     set_add(s, wake_fd, POLLIN, NULL, -1);
     for (struct symm_watch *w = watched; w; w = w->next) {
+        if (w->comm->hosts > 1 && s->ms > HOSTS_MS) s->ms = HOSTS_MS;
         if (now < w->quiet) s->ms = QUIET_MS;
         for (int p = 0; p < w->comm->nranks; p++) {
             if (!is_watched(w->comm, p)) continue;
@@ -183,10 +185,21 @@ static void take_in(const poll_set *s) {
     }
 }
 
-/* With the lock. Ranks of several hosts: what must not wait for a call of the program. */
-static void tell_hosts(void) {
+/* With the lock. Ranks of several hosts: what the thread inside has taken, and not told. */
+static void hear_taken(symm_comm *c) {
+    symm_vote v;
+    int peer;
+    if (symm_comm_code(c) == symmSuccess && symm_mesh_obeyed(c->mesh, &peer, &v))
+        symm_comm_hear(c, peer, &v);
+    for (int p = 0; p < c->nranks; p++)
+        if (symm_mesh_said_left(c->mesh, p)) symm_comm_hear_left(c, p);
+}
+
+/* With the lock. The same: what must not wait for a call of the program. */
+static void look_at_hosts(void) {
     for (struct symm_watch *w = watched; w; w = w->next) {
         if (w->comm->hosts <= 1 || symm_comm_state(w->comm) == SYMM_COMM_MAKING) continue;
+        hear_taken(w->comm);
         symm_comm_spread(w->comm);
         symm_mesh_push(w->comm->mesh);
     }
@@ -210,7 +223,7 @@ static void *watcher(void *arg) {
         pthread_mutex_lock(&watch_lock);
         if (seen != generation) continue; /* the communicators of this set may be gone */
         if (n > 0) take_in(&s);
-        tell_hosts();
+        look_at_hosts();
     }
     pthread_mutex_unlock(&watch_lock);
     free(s.fds);

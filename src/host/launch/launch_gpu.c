@@ -36,7 +36,7 @@ static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
     const uint64_t own = symm_launch_show_stream(c, stream);
     for (int p = 0; p < c->nranks; p++) {
         const symm_ctl *ctl = symm_comm_ctl(c, p);
-        if (!(c->gpus.mates[p / 64] >> p % 64 & 1)) continue;
+        if (!(c->gpus.mates[p / 64] >> p % 64 & 1) || !symm_comm_sees(c, p)) continue;
         if (__atomic_load_n(&ctl->stream, __ATOMIC_SEQ_CST) != own) continue;
         if (__atomic_load_n(&ctl->call_log.calls, __ATOMIC_ACQUIRE) < calls) continue;
         if (captured || __atomic_load_n(&ctl->call_log.captured, __ATOMIC_ACQUIRE)) continue;

@@ -59,7 +59,7 @@ uint64_t symm_launch_show_stream(const symm_comm *c, symmStream_t stream) {
 static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
     const uint64_t own = symm_launch_show_stream(c, stream);
     for (int p = 0; p < c->nranks; p++) {
-        if (!(c->gpus.mates[p / 64] >> p % 64 & 1)) continue;
+        if (!(c->gpus.mates[p / 64] >> p % 64 & 1) || !symm_comm_sees(c, p)) continue;
         if (__atomic_load_n(&symm_comm_ctl(c, p)->stream, __ATOMIC_SEQ_CST) != own) continue;
         return SYMM_ERR(symmInvalidUsage,
                         "stream=%p was used last by rank %d, also a thread of this process on GPU "

@@ -135,7 +135,7 @@ symmResult_t symmCommAbort(symmComm_t comm) {
         symm_comm_unvisit(c);
         return symmSuccess;
     }
-    symm_comm_abort_everywhere(c, "symmCommAbort", 1);
+    symm_comm_abort_everywhere(c, SYMM_COMM_GOES, 1);
     const int turn = take_turn(c);
     symm_comm_unvisit(c); /* nobody else ends it after the turn is taken */
     return turn ? end(c) : symm_comm_bad_handle(comm);

@@ -157,20 +157,37 @@ static int same_host(const hello *a, const hello *b) {
     return !memcmp(&a->where.host, &b->where.host, sizeof a->where.host);
 }
 
-/* GPUs of one NVLink fabric reach each other's memory over hosts. */
-static symmResult_t compare_place(int r, const hello *h, const hello *mine) {
-    if (same_host(h, mine) || !h->nvlink.known ||
-        memcmp(&h->nvlink, &mine->nvlink, sizeof h->nvlink))
+static int count_hosts(const hello *all, int nranks) {
+    int hosts = 0;
+    for (int r = 0; r < nranks; r++) {
+        int p = 0;
+        while (p < r && !same_host(&all[p], &all[r])) p++;
+        hosts += p == r;
+    }
+    SYMM_ASSERT(hosts >= 1 && hosts <= nranks);
+    return hosts;
+}
+
+/* GPUs of one NVLink fabric reach each other's memory over hosts. several: the ranks are on such,
+ * so that those of one host need it, too. */
+static symmResult_t compare_place(int r, const hello *h, const hello *mine, int several) {
+    if (h->where.uid != mine->where.uid || (same_host(h, mine) && !several) || !h->cuda)
         return symm_where_compare(r, &h->where, &mine->where);
+    if (!h->nvlink.known || memcmp(&h->nvlink, &mine->nvlink, sizeof h->nvlink))
+        return SYMM_ERR(symmNotSupported,
+                        "rank %d runs on host %.63s and rank 0 on %.63s, of several hosts, and no "
+                        "NVLink fabric joins their devices (symm-info): symmCommInitMPI goes over "
+                        "several hosts",
+                        r, h->where.name, mine->where.name);
     if (h->fabric && mine->fabric) return symmSuccess;
     return SYMM_ERR(symmNotSupported,
-                    "rank %d on host %.63s and rank 0 on %.63s have GPUs of one NVLink fabric, but "
-                    "rank %d makes no fabric handles (symm-info says why; SYMM_HANDLES=fd forbids "
-                    "them)",
+                    "rank %d on host %.63s and rank 0 on %.63s have devices of one NVLink fabric, "
+                    "but rank %d makes no fabric handles (symm-info says why; SYMM_HANDLES=fd "
+                    "forbids them)",
                     r, h->where.name, mine->where.name, h->fabric ? 0 : r);
 }
 
-static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
+static symmResult_t compare_hello(int r, const hello *h, const hello *mine, int several) {
     if (h->magic != mine->magic || h->version != mine->version)
         return SYMM_ERR(symmVersionMismatch, "rank %d runs symm %u.%u.%u, rank 0 %u.%u.%u", r,
                         h->version / 10000, h->version / 100 % 100, h->version % 100,
@@ -193,7 +210,7 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
             "rank %d has other SYMM_ variables than rank 0, or minCTAs, maxCTAs, ctaBudget or "
             "scratch in its config: those that decide kernels must be equal (docs/environment.md)",
             r);
-    return compare_place(r, h, mine);
+    return compare_place(r, h, mine, several);
 }
 
 /* Every rank compares the same records in the same order with rank 0's, so all find the same first
@@ -203,7 +220,8 @@ static symmResult_t judge(const hello *all, int nranks) {
         if (all[r].magic == HELLO_MAGIC && all[r].version == all[0].version && all[r].code)
             return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text,
                             all[r].text);
-    for (int r = 1; r < nranks; r++) SYMM_TRY(compare_hello(r, &all[r], &all[0]));
+    const int several = count_hosts(all, nranks) > 1;
+    for (int r = 1; r < nranks; r++) SYMM_TRY(compare_hello(r, &all[r], &all[0], several));
     return symmSuccess;
 }
 
@@ -292,17 +310,6 @@ static void learn_gpus(symm_comm *c, const hello *all) {
                   "share a GPU\", says what they must keep to",
                   c->rank, c->gpus.mate - 1);
     see_gpus(c, all);
-}
-
-static int count_hosts(const hello *all, int nranks) {
-    int hosts = 0;
-    for (int r = 0; r < nranks; r++) {
-        int p = 0;
-        while (p < r && !same_host(&all[p], &all[r])) p++;
-        hosts += p == r;
-    }
-    SYMM_ASSERT(hosts >= 1 && hosts <= nranks);
-    return hosts;
 }
 
 static void learn(symm_comm *c, const hello *all) {

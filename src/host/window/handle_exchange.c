@@ -52,6 +52,7 @@ static int batch(const symm_comm *c, int count, int first) {
  * made for one of the two. 0: for none that all ranks can take. */
 static int kind_of(const symm_comm *c, int kinds) {
     if (!c->fabric) kinds &= ~SYMM_SHARE_FABRIC;
+    if (c->hosts > 1) kinds &= ~SYMM_SHARE_FD;
     if (kinds & SYMM_SHARE_FABRIC && (c->fabric > 1 || !(kinds & SYMM_SHARE_FD)))
         return SYMM_SHARE_FABRIC;
     return kinds & SYMM_SHARE_FD;
@@ -63,6 +64,11 @@ static symmResult_t export_one(symm_handle_exchange *t, int i) {
     int kinds = 0, cu = v->shares(t->handles[i], &kinds);
     if (cu) return symm_vmm_error(v, cu, "asking how segment %d of %d is exported", i, t->count);
     *o = (symm_offer){.part = t->parts[i], .kind = (unsigned)kind_of(t->c, kinds)};
+    if (!o->kind && t->c->hosts > 1)
+        return SYMM_ERR(symmInvalidArgument,
+                        "segment %d of %d was made to be exported as a descriptor only, and the "
+                        "ranks are on %d hosts",
+                        i, t->count, t->c->hosts);
     if (!o->kind)
         return SYMM_ERR(
             symmInvalidArgument,

@@ -90,7 +90,9 @@ void symm_mesh_leave(symm_mesh *m) {
 
 int symm_mesh_peek(symm_mesh *m, int peer, symm_mesh_news *news) {
     memset(news, 0, sizeof *news);
-    return symm_mesh_is_peer(m, peer) && m->ops->peek ? m->ops->peek(m, peer, news) : 0;
+    const int some = symm_mesh_is_peer(m, peer) && m->ops->peek ? m->ops->peek(m, peer, news) : 0;
+    news->left |= symm_mesh_said_left(m, peer);
+    return some;
 }
 
 void symm_mesh_push(symm_mesh *m) {

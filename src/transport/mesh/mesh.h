@@ -102,6 +102,10 @@ typedef struct {
  * a message. Sees the first 64 KiB of what waits. Never blocks, any thread. Only TCP; other kinds
  * return 0 and no news. */
 int symm_mesh_peek(symm_mesh *m, int peer, symm_mesh_news *news);
+/* The same of what the owner has taken meanwhile. obeyed: the first REVOKE that it has obeyed, and
+ * whose; 0: none. said_left: it has taken a LEFT of peer. Any thread. */
+int symm_mesh_obeyed(const symm_mesh *m, int *peer, symm_vote *vote);
+int symm_mesh_said_left(const symm_mesh *m, int peer);
 /* TCP may take a part of a message and keep the rest: sends what was kept, as far as it goes. The
  * owner's calls do that too. Never blocks, any thread. */
 void symm_mesh_push(symm_mesh *m);

@@ -31,10 +31,11 @@ symmResult_t symm_mesh_init(symm_mesh *m, const symm_mesh_ops *ops, int rank, in
     m->patience_ms = 10000;
     m->blame = -1;
     m->dead = calloc((size_t)nranks, sizeof *m->dead);
+    m->left = calloc((size_t)nranks, sizeof *m->left);
     m->want = calloc((size_t)nranks, 1);
     m->pending = calloc((size_t)nranks, 1);
     m->wills = calloc((size_t)nranks, sizeof *m->wills);
-    if (m->dead && m->want && m->pending && m->wills && !SYMM_FAIL_HERE(mesh_parts))
+    if (m->dead && m->left && m->want && m->pending && m->wills && !SYMM_FAIL_HERE(mesh_parts))
         return symmSuccess;
     symm_mesh_fini(m);
     return SYMM_ERR(symmOutOfMemory, "no memory for a control mesh of %d ranks", nranks);
@@ -42,11 +43,12 @@ symmResult_t symm_mesh_init(symm_mesh *m, const symm_mesh_ops *ops, int rank, in
 
 void symm_mesh_fini(symm_mesh *m) {
     free(m->dead);
+    free(m->left);
     free(m->want);
     free(m->pending);
     free(m->wills);
     m->wills = NULL;
-    m->dead = NULL;
+    m->dead = m->left = NULL;
     m->want = m->pending = NULL;
 }
 
@@ -99,6 +101,18 @@ int symm_mesh_alive(const symm_mesh *m, int peer) {
 
 void symm_mesh_mark_dead(symm_mesh *m, int peer) {
     if (symm_mesh_is_peer(m, peer)) atomic_store_explicit(&m->dead[peer], 1, memory_order_release);
+}
+
+int symm_mesh_obeyed(const symm_mesh *m, int *peer, symm_vote *v) {
+    const int who = atomic_load_explicit(&m->obeyed, memory_order_acquire);
+    if (!who) return 0;
+    *peer = who - 1;
+    *v = m->vote; /* written once */
+    return 1;
+}
+
+int symm_mesh_said_left(const symm_mesh *m, int peer) {
+    return symm_mesh_is_peer(m, peer) && atomic_load_explicit(&m->left[peer], memory_order_relaxed);
 }
 
 int symm_mesh_revoked(const symm_mesh *m) {
@@ -200,6 +214,11 @@ symmResult_t symm_mesh_obey(symm_mesh *m, int peer) {
     if (v.code == symmRemoteError && symm_mesh_is_peer(m, v.rank)) {
         m->blame = v.rank;
         symm_mesh_mark_dead(m, v.rank);
+    }
+    if (!m->obeyed) {
+        m->vote = v;
+        /* pairs with symm_mesh_obeyed: the vote is there */
+        atomic_store_explicit(&m->obeyed, 1 + peer, memory_order_release);
     }
     /* Passed on, because this rank may leave before all ranks have the original. A rank that then
      * finds this connection closed has the cause in its queue. */

@@ -84,14 +84,17 @@ struct symm_mesh { /* first member of each kind's own struct */
     pid_t owner;         /* a forked child must not shut down its parent's connections */
     _Atomic int blame;   /* the rank whose death ended the last step, -1 none */
     _Atomic int revoked; /* a REVOKE was sent or obeyed: older messages are skipped */
+    _Atomic int obeyed;  /* 1 + the peer whose REVOKE was obeyed first: `vote` is there; 0: none */
+    symm_vote vote;
     _Atomic uint8_t *dead;
-    uint8_t *want;     /* [nranks] MESH_* bits of the wait under way */
-    uint8_t *pending;  /* [nranks] for agree and for joining: who is awaited */
-    symm_wills *wills; /* [nranks] */
-    uint32_t session;  /* number of the shrink whose exchange is under way; 0: none */
-    uint32_t call;     /* number of the last call of survive.c */
-    symm_ranks came;   /* survive.c: who has said something in the call under way */
-    char seen[160];    /* who was turned away last; the error about missing ranks ends with it */
+    _Atomic uint8_t *left; /* a LEFT was taken */
+    uint8_t *want;         /* [nranks] MESH_* bits of the wait under way */
+    uint8_t *pending;      /* [nranks] for agree and for joining: who is awaited */
+    symm_wills *wills;     /* [nranks] */
+    uint32_t session;      /* number of the shrink whose exchange is under way; 0: none */
+    uint32_t call;         /* number of the last call of survive.c */
+    symm_ranks came;       /* survive.c: who has said something in the call under way */
+    char seen[160]; /* who was turned away last; the error about missing ranks ends with it */
     symm_mesh_in in;
 };
 

@@ -71,6 +71,7 @@ symmResult_t symm_mesh_take_any(symm_mesh *m, int peer, int *state) {
     SYMM_TRY(m->ops->take(m, peer, state));
     if (*state != MESH_READY || m->in.why || m->in.head.type != SYMM_MSG_LEFT) return symmSuccess;
     symm_mesh_in_drop(&m->in);
+    atomic_store_explicit(&m->left[peer], 1, memory_order_relaxed); /* first: it is not dead */
     symm_mesh_mark_dead(m, peer);
     *state = MESH_GONE;
     return symmSuccess;
