@@ -124,6 +124,7 @@ static void later_rank(int rank, int n, void *arg) {
     fk *f = &h->f;
     symmConfig_t config = SYMM_CONFIG_INITIALIZER;
     symmComm_t comm = NULL;
+    symm_comm *c;
     uint64_t ms;
     begin(h, rank, n);
     config.peerDeath = SYMM_DEATH_WHEN_USED;
@@ -142,6 +143,9 @@ static void later_rank(int rank, int n, void *arg) {
     kit_await_flag(&f->k, 1);
     usleep(300000);
     T_EQ(peer_code(comm), 0);
+    T_OK(symm_comm_visit(comm, &c)); /* its host has heard */
+    T_EQ(symm_comm_death_word(c), (uint64_t)symmAborted << 32 | 2);
+    symm_comm_unvisit(c);
     if (rank == 2) { /* needs it */
         const symmResult_t r = symmAllReduce(b.mem, b.out, COUNT, symmInt32, symmSum, comm, NULL);
         T_EQ(r ? (int)r : await_code(comm, &ms), symmAborted);
