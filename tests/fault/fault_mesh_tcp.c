@@ -419,6 +419,32 @@ static void a_host_that_is_gone_is_noticed(void) {
     T_FORK(2, cut_rank, kit_new(SYMM_MESH_TCP, 0));
 }
 
+/* ---- which interface ---- */
+
+/* A network of this test's own with an interface of containers, which comes first, and one that
+ * leads out of the host: no message says which, so the listener's address does. */
+static void the_interface_that_leads_out_is_taken(void) {
+    kit *k = kit_new(SYMM_MESH_TCP, 0);
+    struct sockaddr_storage addr;
+    socklen_t len;
+    char where[80];
+    T_EXPECT_WARNINGS();
+    if (unshare(CLONE_NEWNET) != 0) T_SKIP("needs root, for a network of its own");
+    if (system("ip link add docker0 type veth peer name d1 && ip link add out0 type veth peer "
+               "name o1 && ip addr add 10.9.8.1/24 dev docker0 && ip addr add 10.9.9.1/24 dev "
+               "out0 && for i in docker0 d1 out0 o1; do ip link set $i up || exit 1; done") != 0)
+        T_SKIP("needs ip, and virtual interfaces");
+    symm_mesh *m;
+    T_OK(symm_mesh_listen(0, 2, SYMM_MESH_TCP, NULL, &k->addrs[0], &m));
+    T_CHECK(!symm_tcp_address_get((const uint8_t *)k->addrs[0].name, &addr, &len));
+    T_MSG(symm_tcp_address_text(&addr, where, sizeof where), "10.9.9.1:");
+    symm_mesh_close(m);
+    T_OK(symm_mesh_listen(0, 2, SYMM_MESH_TCP, "docker", &k->addrs[0], &m));
+    T_CHECK(!symm_tcp_address_get((const uint8_t *)k->addrs[0].name, &addr, &len));
+    T_MSG(symm_tcp_address_text(&addr, where, sizeof where), "10.9.8.1:");
+    symm_mesh_close(m);
+}
+
 /* ---- failpoints ---- */
 
 static symmResult_t pass_on(symm_mesh *m, int rank, int n, const symm_wait *w) {
@@ -506,4 +532,5 @@ T_MAIN(T(garbage_is_turned_away), T(wrong_greetings_are_turned_away), T(silence_
        T(coming_and_going_harms_nothing), T(a_second_greeting_is_turned_away),
        T(nobody_listens_for_a_dead_rank), T(errors_name_rank_address_and_port),
        T(who_does_not_answer_is_named), T(who_gives_up_says_why), T(junk_ends_a_connection),
-       T(a_host_that_is_gone_is_noticed), T_TIMEOUT(every_failure_is_everybodys, 180))
+       T(a_host_that_is_gone_is_noticed), T(the_interface_that_leads_out_is_taken),
+       T_TIMEOUT(every_failure_is_everybodys, 180))

@@ -82,8 +82,17 @@ static socklen_t address_length(int family) {
     return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 }
 
+/* Interfaces to this host's own containers and virtual machines. Each host may have one, with the
+ * same address on all, so nobody on another host reaches it. */
+static int is_inward(const char *name) {
+    static const char *const begin[] = {"docker", "virbr", "veth", "br-", "cni", "lxc", "podman"};
+    for (size_t i = 0; i < sizeof begin / sizeof *begin; i++)
+        if (!strncmp(name, begin[i], strlen(begin[i]))) return 1;
+    return 0;
+}
+
 /* Preference of this address for the listener; 0: not usable. First the exact name, then the
- * prefix; IPv4 before IPv6, link-local last. */
+ * prefix; without a name those that lead out of the host. IPv4 before IPv6, link-local last. */
 static int address_score(const struct ifaddrs *i, const char *ifname) {
     if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) return 0;
     int score = 0;
@@ -93,7 +102,8 @@ static int address_score(const struct ifaddrs *i, const char *ifname) {
         score = IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr) ? 1 : 2;
     }
     if (!score) return 0;
-    if (!ifname) return (i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_RUNNING) ? 0 : score;
+    if (!ifname && ((i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_RUNNING))) return 0;
+    if (!ifname) return is_inward(i->ifa_name) ? score : score + 10;
     if (strcmp(i->ifa_name, ifname) == 0) return score + 10;
     return strncmp(i->ifa_name, ifname, strlen(ifname)) == 0 ? score : 0;
 }
