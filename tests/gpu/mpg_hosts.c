@@ -40,9 +40,12 @@ static void end(world *w) {
     CU(cuStreamDestroy(w->stream));
 }
 
+static symmResult_t offer(world *w) {
+    return symmAllReduce(w->mem, w->mem + COUNT, COUNT, symmInt32, symmSum, w->comm,
+                         gk_stream(w->stream));
+}
 static void give(world *w) {
-    T_OK(symmAllReduce(w->mem, w->mem + COUNT, COUNT, symmInt32, symmSum, w->comm,
-                       gk_stream(w->stream)));
+    T_OK(offer(w));
 }
 static void works(world *w) {
     static int values[COUNT];
@@ -95,8 +98,9 @@ static void words_go_through_gpu_memory(void) {
     if (w.m.rank == w.m.n - 1) {
         symmResult_t r = symmSuccess;
         for (int i = 0; i < 2 && !r; i++) {
-            give(&w);
-            r = outcome(&w, &ms);
+            r = offer(&w); /* on several hosts its own may know by now */
+            ms = 0;
+            if (!r) r = outcome(&w, &ms);
             T_CHECKF(ms < 500, "call %d has waited for %d ms", i, (int)ms);
         }
         T_EQ(r, symmTimeout);

@@ -402,7 +402,7 @@ static void *look_on(void *arg) {
     int found = 0;
     while (!atomic_load(&k->flag)) {
         symm_mesh_peek(m, 1, &news);
-        found += news.left;
+        found += news.left && !atomic_load(&k->flag); /* rank 1 leaves once that is set */
         T_CHECK(!news.revoked);
         symm_mesh_push(m);
     }
