@@ -58,7 +58,7 @@ static void end_peers(symm_comm *c) {
 static void tell_kernels(symm_comm *c, symmResult_t code, int rank, int goes) {
     const uint64_t word = ((uint64_t)code << 32) | (uint32_t)(rank + 1);
     const uint32_t over = 1;
-    SYMM_ASSERT(code != symmSuccess && rank < c->nranks);
+    SYMM_ASSERT(code != symmSuccess && rank < SYMM_MAX_RANKS); /* no ranks yet: it is being made */
     for (int p = 0; c->ctl && c->hosts > 1 && p < c->nranks; p++) {
         symm_gpu_ctl *theirs = (symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride);
         symm_ctl *told = (symm_ctl *)(void *)theirs->far;
