@@ -112,7 +112,7 @@ static int is_watched(const symm_comm *c, int peer) {
            symm_mesh_fd(c->mesh, peer) >= 0 && symm_mesh_alive(c->mesh, peer);
 }
 
-/* With the lock. Ranks of several hosts: whether messages of peer are looked for now. */
+/* With the lock. Ranks of several hosts: whether to look for messages of peer. */
 static int listens(const struct symm_watch *w, int peer, uint64_t now) {
     return w->comm->hosts > 1 && now >= w->quiet && !symm_ranks_has(&w->heard, peer) &&
            symm_comm_code(w->comm) == symmSuccess;

@@ -131,13 +131,8 @@ static symmResult_t take(symm_comm *c, uint64_t id, size_t part, int *fd, symm_s
     return r;
 }
 
-/* Of ranks on several hosts each has such memory for itself (symm_comm_sees). */
-static symmResult_t open_alone(symm_comm *c, symmResult_t mine, size_t bytes, const char *stage,
-                               symm_shared **out) {
-    symm_shared *s = NULL;
-    int fd = -1;
-    if (!mine) mine = make(bytes, c->nranks, &fd, &s);
-    symmResult_t status = symm_comm_agree(c, mine, stage);
+/* How it has come out on all ranks. fd: of what was made or taken, -1 none. */
+static symmResult_t settle(symm_shared *s, int fd, symmResult_t status, symm_shared **out) {
     if (fd >= 0) {
         close(fd);
         SYMM_STAT_ADD(fds, -1);
@@ -147,6 +142,15 @@ static symmResult_t open_alone(symm_comm *c, symmResult_t mine, size_t bytes, co
     else
         *out = s;
     return status;
+}
+
+/* Of ranks on several hosts each has such memory for itself (symm_comm_sees). */
+static symmResult_t open_alone(symm_comm *c, symmResult_t mine, size_t bytes, const char *stage,
+                               symm_shared **out) {
+    symm_shared *s = NULL;
+    int fd = -1;
+    if (!mine) mine = make(bytes, c->nranks, &fd, &s);
+    return settle(s, fd, symm_comm_agree(c, mine, stage), out);
 }
 
 symmResult_t symm_shared_open(symm_comm *c, symmResult_t mine, size_t bytes, const char *stage,
@@ -159,18 +163,8 @@ symmResult_t symm_shared_open(symm_comm *c, symmResult_t mine, size_t bytes, con
     me.code = (int32_t)mine;
     me.id = s ? s->id : 0;
     symmResult_t status = symm_comm_gather(c, &me, all, sizeof me, stage);
-    if (status) goto end;
+    if (status) return settle(s, fd, status, out);
     for (int r = 0; r < c->nranks; r++) bad |= all[r].code;
     if (!bad) mine = take(c, all[0].id, bytes, &fd, &s, stage);
-    status = symm_comm_agree(c, mine, stage);
-end:
-    if (fd >= 0) {
-        close(fd);
-        SYMM_STAT_ADD(fds, -1);
-    }
-    if (status)
-        symm_shared_drop(s);
-    else
-        *out = s;
-    return status;
+    return settle(s, fd, symm_comm_agree(c, mine, stage), out);
 }
