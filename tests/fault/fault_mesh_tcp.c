@@ -230,8 +230,11 @@ static void absent_rank(int rank, int n, void *arg) {
     kit_barrier(k, n);
     uint64_t start = symm_now_ns();
     T_ERR(symm_mesh_connect(m, k->addrs, NULL, &w), symmRemoteError);
-    T_MSG(symm_status_text(), "rank 0 died or left");
-    if (k->value) T_MSG(symm_status_text(), "somebody else answers: wrong nonce");
+    T_MSG(symm_status_text(),
+          k->value ? "rank 0 died or left" : "rank 1 cannot reach rank 0 at 127.0.0.1:");
+    T_MSG(symm_status_text(), k->value ? "somebody else answers: wrong nonce"
+                                       : "from 127.0.0.1 (lo): Connection refused (it died or "
+                                         "left, or a firewall refuses) (connecting)");
     soon(start, 1000);
     T_EQ(symm_mesh_alive(m, 0), 0);
     kit_barrier(k, n);
@@ -266,9 +269,9 @@ static void errors_name_rank_address_and_port(void) {
         T_ERR(symm_mesh_connect(m, addrs, NULL, &w), i ? symmInternalError : symmSystemError);
         T_MSG(symm_status_text(),
               i ? "rank 0's control socket has no address"
-                : "connect to rank 0's control socket at 224.0.0.1:4711: Network is unreachable (a "
-                  "firewall, or an interface that the other host does not reach: "
-                  "SYMM_SOCKET_IFNAME chooses) (connecting)");
+                : "rank 1 cannot reach rank 0 at 224.0.0.1:4711 from 127.0.0.1 (lo): Network is "
+                  "unreachable (a firewall, or the wrong interface: SYMM_SOCKET_IFNAME) "
+                  "(connecting)");
         symm_mesh_close(m);
     }
     T_ERR(symm_mesh_listen(1, 2, SYMM_MESH_TCP, "nosuch", &addrs[1], &m), symmInvalidArgument);
@@ -296,7 +299,8 @@ static void who_does_not_answer_is_named(void) {
     uint64_t start = symm_now_ns();
     T_ERR(symm_mesh_connect(m, addrs, NULL, &w), symmTimeout);
     T_MSG(symm_status_text(), "rank 0 did not come before the deadline (connecting); this rank has "
-                              "no answer from rank 0's control socket at 127.0.0.1:");
+                              "no answer from rank 0 at 127.0.0.1:");
+    T_MSG(symm_status_text(), ", asked from 127.0.0.1 (lo) (a firewall");
     soon(start, 3000);
     symm_mesh_close(m);
     for (int i = 0; i < 4; i++) close(filled[i]);
@@ -315,7 +319,7 @@ static void giving_up_rank(int rank, int n, void *arg) {
     const symmResult_t code = symm_mesh_connect(m, k->addrs, NULL, &w);
     soon(start, 2000);
     if (rank == 1 && code == symmRemoteError) { /* late: rank 0 has left for that reason */
-        T_MSG(symm_status_text(), "rank 0 died or left");
+        T_MSG(symm_status_text(), "rank 1 cannot reach rank 0");
     } else {
         T_EQ(code, symmSystemError);
         T_MSG(symm_status_text(), "failpoint mesh_connect: to rank 0 (connecting)");
@@ -328,6 +332,27 @@ static void giving_up_rank(int rank, int n, void *arg) {
 static void who_gives_up_says_why(void) {
     T_EXPECT_WARNINGS();
     T_FORK(3, giving_up_rank, kit_new(SYMM_MESH_TCP, 0));
+}
+
+/* A rank dies before it connects. A higher one finds that, and a lower one, which awaits the dead
+ * rank, has a connection to that higher one: it hears, though the connection stands. */
+static void refused_rank(int rank, int n, void *arg) {
+    kit *k = arg;
+    symm_mesh *m = kit_listen(k, rank, n);
+    symm_wait w = kit_wait("connecting", KIT_MS);
+    if (rank == 1) kill(getpid(), SIGKILL);
+    uint64_t start = symm_now_ns();
+    T_ERR(symm_mesh_connect(m, k->addrs, NULL, &w), symmRemoteError);
+    /* a late one may find that another has left for that reason */
+    T_MSG(symm_status_text(), rank > 1 ? "cannot reach rank" : "cannot reach rank 1 at 127.0.0.1:");
+    soon(start, 1000);
+    kit_barrier(k, n - 1);
+    symm_mesh_close(m);
+}
+
+static void who_waits_hears_what_others_found(void) {
+    T_EXPECT_WARNINGS();
+    for (int n = 3; n <= 5; n++) T_FORK_DIES(n, 1, refused_rank, kit_new(SYMM_MESH_TCP, 0));
 }
 
 /* ---- on a connection that stands ---- */
@@ -531,6 +556,7 @@ static void every_failure_is_everybodys(void) {
 T_MAIN(T(garbage_is_turned_away), T(wrong_greetings_are_turned_away), T(silence_holds_up_nobody),
        T(coming_and_going_harms_nothing), T(a_second_greeting_is_turned_away),
        T(nobody_listens_for_a_dead_rank), T(errors_name_rank_address_and_port),
-       T(who_does_not_answer_is_named), T(who_gives_up_says_why), T(junk_ends_a_connection),
+       T(who_does_not_answer_is_named), T(who_gives_up_says_why),
+       T(who_waits_hears_what_others_found), T(junk_ends_a_connection),
        T(a_host_that_is_gone_is_noticed), T(the_interface_that_leads_out_is_taken),
        T_TIMEOUT(every_failure_is_everybodys, 180))

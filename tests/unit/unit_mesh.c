@@ -242,7 +242,9 @@ static void no_fd_rank(int rank, int n, void *arg) {
     /* Who cannot accept has nobody to tell; who cannot connect finds a descriptor for that, once
      * its listener is gone. */
     T_EQ(code, rank == 1 && k->value == 0 ? symmRemoteError : symmFdLimit);
-    T_MSG(symm_status_text(), code == symmFdLimit ? "file descriptor" : "rank 0 died or left");
+    T_MSG(symm_status_text(), code == symmFdLimit        ? "file descriptor"
+                              : k->kind == SYMM_MESH_TCP ? "rank 0 at 127.0.0.1:"
+                                                         : "rank 0 died or left");
     symm_mesh_close(m);
 }
 

@@ -186,29 +186,6 @@ static symmResult_t trade_greetings(symm_comm *c, const symm_greeting *mine, sym
     return judge_greetings(c, all);
 }
 
-/* Exchanges the status of connecting through the bootstrap, because a mesh that is half connected
- * cannot tell everybody. A cause counts before its consequences: a remote error is returned only if
- * no rank has another one. With it goes what the rank has found of the others' memory. */
-static symmResult_t settle_mesh(symm_comm *c, symmResult_t status, uint32_t reach) {
-    struct {
-        int32_t code;
-        uint32_t reach;
-        char text[200];
-    } mine = {.code = (int32_t)status, .reach = reach}, all[SYMM_MAX_RANKS];
-    int worst = -1;
-    if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
-    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
-    SYMM_TRY(symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w));
-    for (int r = 0; r < c->nranks; r++) symm_comm_reach_learn(c, r, all[r].reach);
-    for (int r = 0; r < c->nranks; r++)
-        if (all[r].code &&
-            (worst < 0 || (all[worst].code == symmRemoteError && all[r].code != symmRemoteError)))
-            worst = r;
-    if (worst < 0) return symmSuccess;
-    return SYMM_ERR((symmResult_t)all[worst].code, "rank %d: %.*s", worst, (int)sizeof mine.text,
-                    all[worst].text);
-}
-
 /* After every greeting was positive. Nothing may return before the mesh step, in which the peers
  * wait for this rank. */
 static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
@@ -217,10 +194,8 @@ static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
     symmResult_t space = take_space(c, members, all);
     settle_multicast(c, all);
     for (int r = 0; r < c->nranks; r++) addrs[r] = all[r].addr;
-    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
-    symmResult_t mesh =
-        symm_mesh_connect(c->mesh, addrs, c->threads ? all[0].mesh_share : NULL, &w);
-    return settle_mesh(c, mesh ? mesh : space, symm_comm_reach_try(c, all));
+    symmResult_t mesh = symm_comm_connect(c, addrs, c->threads ? all[0].mesh_share : NULL);
+    return symm_comm_connected(c, mesh ? mesh : space, symm_comm_reach_try(c, all));
 }
 
 static symmResult_t greet(symm_comm *c, const symm_uuid *members) {

@@ -1,7 +1,7 @@
 /* comm_make.h - what the files that create communicators share: comm_config.c (config), comm_open.c
  * (doors), comm_hello.c
- * (first exchange), comm_make.c (mesh, space, control block). Runs on the creating thread; no
- * lock. */
+ * (first exchange), comm_make.c (mesh, space, control block), comm_connect.c (the ranks connect).
+ * Runs on the creating thread; no lock. */
 #ifndef SYMM_COMM_MAKE_H_
 #define SYMM_COMM_MAKE_H_
 
@@ -72,6 +72,15 @@ static inline void symm_comm_making(symm_comm *c, const char *what) {
 symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
 /* Undoes whatever build has done. */
 void symm_comm_unbuild(symm_comm *c);
+
+/* ---- comm_connect.c ---- */
+
+/* The mesh step: addrs and shared as symm_mesh_connect has them. */
+symmResult_t symm_comm_connect(symm_comm *c, const symm_mesh_addr *addrs, void *shared);
+/* After it: all ranks learn how it went, and get the same code and text. A cause counts before its
+ * consequences. With it goes what this rank has found of the others' memory. status: its text is
+ * the thread's last. */
+symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, uint32_t reach);
 
 /* ---- comm_meet.c ---- */
 

@@ -13,6 +13,11 @@
 #include "base/wait.h"
 
 typedef struct symm_boot symm_boot;
+typedef struct { /* why no exchange will come about any more */
+    symmResult_t code;
+    int rank; /* that is the reason; -1: not known, or it is no rank */
+    char text[SYMM_ERR_TEXT];
+} symm_boot_loss;
 typedef struct {
     const char *name; /* "mpi", "tcp", "threads", "callbacks", "parent" */
     /* pre: send has `bytes`, recv nranks*bytes; every rank passes the same `bytes`.
@@ -23,6 +28,8 @@ typedef struct {
     /* 1: used only until there is a mesh, and then closed, because others use its means too
      * (MPI). */
     int meets_only;
+    /* See symm_boot_lost. NULL: the kind has nothing that would show it. */
+    int (*lost)(symm_boot *b, const uint8_t *awaited, const symm_wait *w, symm_boot_loss *loss);
 } symm_boot_ops;
 struct symm_boot { /* first member of every kind's own struct */
     const symm_boot_ops *ops;
@@ -77,6 +84,14 @@ void symm_boot_mesh_survive(symm_boot *b, uint32_t session, const int *members, 
 static inline symmResult_t symm_boot_allgather(symm_boot *b, const void *send, void *recv,
                                                size_t bytes, const symm_wait *w) {
     return b->ops->allgather(b, send, recv, bytes, w);
+}
+/* A look between two exchanges, while the ranks do something else together: 1 if a rank has died or
+ * given up, as far as this rank's connections show it. awaited[nranks]: ranks that cannot begin the
+ * next exchange yet; one that has begun it has given up. Takes nothing of what has come, records no
+ * error, never blocks. */
+static inline int symm_boot_lost(symm_boot *b, const uint8_t *awaited, const symm_wait *w,
+                                 symm_boot_loss *loss) {
+    return b->ops->lost ? b->ops->lost(b, awaited, w, loss) : 0;
 }
 static inline void symm_boot_close(symm_boot *b) {
     if (b) b->ops->close(b);

@@ -119,9 +119,7 @@ static symmResult_t await_body(call *c, void *buf, uint64_t bytes) {
 /* Adopts the error that the root sends. It has logged it. */
 static symmResult_t take_error(call *c, const symm_tcp_frame *f) {
     char text[SYMM_ERR_TEXT];
-    if (f->bytes >= sizeof(text) || f->code == symmSuccess || f->code == symmInProgress ||
-        f->code >= symmNumResults)
-        return root_malformed(c);
+    if (f->bytes >= sizeof(text) || !symm_tcp_is_error(f->code)) return root_malformed(c);
     SYMM_TRY(await_body(c, text, f->bytes));
     text[f->bytes] = 0;
     SYMM_INFO("bootstrap: %s says: %s", name_root(c).text, text);
@@ -300,15 +298,37 @@ static symmResult_t tcp_allgather(symm_boot *b, const void *send, void *recv, si
     return status;
 }
 
+/* Between two exchanges the root says nothing but an error of all ranks. */
+static int client_lost(symm_boot_tcp *t, const symm_wait *w, symm_boot_loss *loss) {
+    const call c = call_begin(t, w, LEAVE);
+    symm_tcp_frame f;
+    const int how = symm_tcp_peek_error(t->peers[0].fd, &f, loss->text, sizeof(loss->text));
+    loss->rank = -1;
+    loss->code = (symmResult_t)f.code;
+    if (how != SYMM_TCP_GONE) return how == SYMM_TCP_DONE;
+    loss->rank = t->root;
+    loss->code = symmRemoteError;
+    snprintf(loss->text, sizeof(loss->text), "%s (process %u) died or left while %s",
+             name_root(&c).text, t->id.pid, symm_boot_stage(w));
+    return 1;
+}
+
+static int tcp_lost(symm_boot *b, const uint8_t *awaited, const symm_wait *w,
+                    symm_boot_loss *loss) {
+    symm_boot_tcp *t = (symm_boot_tcp *)b;
+    if (t->failed) return 0; /* its error is known */
+    return is_root(t) ? symm_tcp_root_lost(t, awaited, w, loss) : client_lost(t, w, loss);
+}
+
 static void tcp_close(symm_boot *b) {
     symm_boot_tcp *t = (symm_boot_tcp *)b;
     symm_tcp_end_listener(t);
     symm_tcp_free(t);
 }
 
-static const symm_boot_ops tcp_ops = {"tcp", tcp_allgather, tcp_close, 0};
+static const symm_boot_ops tcp_ops = {"tcp", tcp_allgather, tcp_close, 0, tcp_lost};
 /* The root is no rank: it is left as soon as the ranks can reach each other. */
-static const symm_boot_ops elsewhere_ops = {"tcp", tcp_allgather, tcp_close, 1};
+static const symm_boot_ops elsewhere_ops = {"tcp", tcp_allgather, tcp_close, 1, tcp_lost};
 
 symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname) {
     symm_tcp_kept *k;

@@ -116,12 +116,18 @@ int symm_tcp_hello_get(const uint8_t *in, symm_tcp_hello *h);
 
 int symm_tcp_read_head(symm_tcp_conn *c, symm_tcp_frame *f);
 int symm_tcp_read_body(symm_tcp_conn *c, void *buf, uint64_t bytes);
+/* DONE: an error has come, whole; it is left to be read. BAD: something else has. */
+int symm_tcp_peek_error(int fd, symm_tcp_frame *f, char *text, size_t cap);
 /* Continues at c->sent, which the caller sets to 0 before the first step. */
 int symm_tcp_write(symm_tcp_conn *c, const symm_tcp_frame *f, const void *body);
 /* Sends a small message; waits for room in the socket until limit_ns. 0, or -1 if not all of it was
  * sent. */
 int symm_tcp_send_small(symm_tcp_conn *c, const symm_tcp_frame *f, const void *body,
                         uint64_t limit_ns);
+/* A code that an error may have. */
+static inline int symm_tcp_is_error(uint32_t code) {
+    return code != symmSuccess && code != symmInProgress && code < symmNumResults;
+}
 /* symm_now_ns() at the end of the grace that begins now. */
 static inline uint64_t symm_tcp_grace(void) {
     return symm_now_ns() + SYMM_TCP_GRACE_MS * 1000000ull;
@@ -181,6 +187,9 @@ void symm_tcp_root_error(symm_boot_tcp *t, symmResult_t code, const char *text);
 symmResult_t symm_tcp_root_blind(const symm_boot_tcp *t, int n);
 symmResult_t symm_tcp_root_allgather(symm_boot_tcp *t, const void *send, void *recv, size_t bytes,
                                      const symm_wait *w);
+/* symm_boot_lost on a root that is a rank. */
+int symm_tcp_root_lost(symm_boot_tcp *t, const uint8_t *awaited, const symm_wait *w,
+                       symm_boot_loss *loss);
 /* Of a root that is no rank: serves all exchanges, until the last rank has left or one fails, which
  * all ranks are told. */
 void symm_tcp_root_relay(symm_boot_tcp *t, const symm_wait *w);

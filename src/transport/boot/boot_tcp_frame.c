@@ -106,6 +106,21 @@ int symm_tcp_read_head(symm_tcp_conn *c, symm_tcp_frame *f) {
     return frame_get(c->head, f) ? SYMM_TCP_DONE : SYMM_TCP_BAD;
 }
 
+int symm_tcp_peek_error(int fd, symm_tcp_frame *f, char *text, size_t cap) {
+    uint8_t raw[SYMM_TCP_FRAME + SYMM_ERR_TEXT];
+    const ssize_t k = recv(fd, raw, sizeof(raw), MSG_PEEK | MSG_DONTWAIT);
+    *f = (symm_tcp_frame){0};
+    if (k == 0) return SYMM_TCP_GONE;
+    if (k < 0) return errno == EAGAIN || errno == EINTR ? SYMM_TCP_AGAIN : SYMM_TCP_GONE;
+    if (k < SYMM_TCP_FRAME) return SYMM_TCP_AGAIN;
+    if (!frame_get(raw, f) || f->type != SYMM_TCP_ERROR || !symm_tcp_is_error(f->code))
+        return SYMM_TCP_BAD;
+    if (f->bytes >= cap || f->bytes > (uint64_t)k - SYMM_TCP_FRAME) return SYMM_TCP_AGAIN;
+    memcpy(text, raw + SYMM_TCP_FRAME, (size_t)f->bytes);
+    text[f->bytes] = 0;
+    return SYMM_TCP_DONE;
+}
+
 int symm_tcp_read_body(symm_tcp_conn *c, void *buf, uint64_t bytes) {
     while (c->body_got < bytes) {
         ssize_t k = read_some(c->fd, (char *)buf + c->body_got, (size_t)(bytes - c->body_got));

@@ -246,17 +246,48 @@ const char *symm_tcp_address_get(const uint8_t *in, struct sockaddr_storage *add
     return NULL;
 }
 
+/* The bytes of the address alone, in network order; their number. */
+static size_t host_bytes(const struct sockaddr *addr, const void **at) {
+    const int v4 = addr->sa_family == AF_INET;
+    *at = v4 ? (const void *)&((const struct sockaddr_in *)(const void *)addr)->sin_addr
+             : (const void *)&((const struct sockaddr_in6 *)(const void *)addr)->sin6_addr;
+    return v4 ? sizeof(struct in_addr) : sizeof(struct in6_addr);
+}
+
+static void host_text(const struct sockaddr_storage *addr, char *buf, size_t cap) {
+    const void *at;
+    host_bytes((const struct sockaddr *)addr, &at);
+    if (!inet_ntop(addr->ss_family, at, buf, (socklen_t)cap)) snprintf(buf, cap, "?");
+}
+
 const char *symm_tcp_address_text(const struct sockaddr_storage *addr, char *buf, size_t cap) {
-    char host[INET6_ADDRSTRLEN] = "?";
-    if (addr->ss_family == AF_INET) {
-        const struct sockaddr_in *a = (const struct sockaddr_in *)addr;
-        inet_ntop(AF_INET, &a->sin_addr, host, sizeof(host));
-        snprintf(buf, cap, "%s:%u", host, ntohs(a->sin_port));
-    } else {
-        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)addr;
-        inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof(host));
-        snprintf(buf, cap, "[%s]:%u", host, ntohs(a->sin6_port));
-    }
+    char host[INET6_ADDRSTRLEN];
+    host_text(addr, host, sizeof(host));
+    if (addr->ss_family == AF_INET)
+        snprintf(buf, cap, "%s:%u", host, ntohs(((const struct sockaddr_in *)addr)->sin_port));
+    else
+        snprintf(buf, cap, "[%s]:%u", host, ntohs(((const struct sockaddr_in6 *)addr)->sin6_port));
+    return buf;
+}
+
+static int same_host(const struct sockaddr *a, const struct sockaddr_storage *b) {
+    const void *x, *y;
+    if (!a || a->sa_family != b->ss_family) return 0;
+    const size_t bytes = host_bytes(a, &x);
+    host_bytes((const struct sockaddr *)b, &y);
+    return !memcmp(x, y, bytes);
+}
+
+const char *symm_tcp_interface_text(const struct sockaddr_storage *addr, char *buf, size_t cap) {
+    char host[INET6_ADDRSTRLEN];
+    struct ifaddrs *list = NULL;
+    const char *name = "no interface"; /* any more */
+    host_text(addr, host, sizeof(host));
+    if (getifaddrs(&list)) list = NULL;
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next)
+        if (same_host(i->ifa_addr, addr)) name = i->ifa_name;
+    snprintf(buf, cap, "%s (%s)", host, name);
+    if (list) freeifaddrs(list);
     return buf;
 }
 

@@ -210,7 +210,7 @@ symmResult_t symm_tcp_root_allgather(symm_boot_tcp *t, const void *send, void *r
     return status;
 }
 
-/* ---- a root that is no rank ---- */
+/* ---- between two exchanges ---- */
 
 /* What is to be read of a rank: 1 something, 0 nothing yet, -1 it has left. */
 static int has_said(const symm_tcp_conn *c) {
@@ -219,6 +219,38 @@ static int has_said(const symm_tcp_conn *c) {
     return k > 0                                                                  ? 1
            : k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) ? 0
                                                                                   : -1;
+}
+
+/* Rank r's death, as an error of all ranks. */
+static void describe_gone(const symm_boot_tcp *t, int r, const symm_wait *w, symm_boot_loss *loss) {
+    loss->code = symmRemoteError;
+    loss->rank = r;
+    snprintf(loss->text, sizeof(loss->text), "rank %d (process %u) died or left while %s", r,
+             t->peers[r].pid, symm_boot_stage(w));
+}
+
+int symm_tcp_root_lost(symm_boot_tcp *t, const uint8_t *awaited, const symm_wait *w,
+                       symm_boot_loss *loss) {
+    for (int r = 0; r < t->base.nranks; r++) {
+        const int said = t->peers[r].fd >= 0 ? has_said(&t->peers[r]) : 0;
+        if (!said || (said > 0 && !awaited[r])) continue;
+        describe_gone(t, r, w, loss);
+        if (said > 0)
+            snprintf(loss->text, sizeof(loss->text), "rank %d (process %u) has given up while %s",
+                     r, t->peers[r].pid, symm_boot_stage(w));
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- a root that is no rank ---- */
+
+/* A rank has left or died. Those that have ended their meeting do not read this; those that are
+ * still to connect to it would wait for it until their deadline. */
+static void tell_gone(symm_boot_tcp *t, int r, const symm_wait *w) {
+    symm_boot_loss loss;
+    describe_gone(t, r, w, &loss);
+    symm_tcp_root_error(t, loss.code, loss.text);
 }
 
 /* Between two exchanges ranks may leave: they need no root once they can reach each other. *begun:
@@ -238,7 +270,9 @@ static symmResult_t await_first(exchange *x, int *begun) {
             *begun |= said > 0;
             if (said >= 0) continue;
             symm_tcp_close(&t->peers[r]);
-            if (gone < 0) gone = r;
+            if (gone >= 0) continue;
+            gone = r;
+            tell_gone(t, r, x->w);
         }
     }
     return *begun && gone >= 0 ? rank_gone(x, gone) : symmSuccess;

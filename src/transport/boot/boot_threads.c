@@ -265,7 +265,7 @@ static void threads_close(symm_boot *b) {
     free(b);
 }
 
-static const symm_boot_ops threads_ops = {"threads", threads_allgather, threads_close, 0};
+static const symm_boot_ops threads_ops = {"threads", threads_allgather, threads_close, 0, NULL};
 
 static symmResult_t join(symm_boot_group *g, int rank) {
     if (rank < 0 || rank >= g->nranks)

@@ -41,7 +41,7 @@ static void user_close(symm_boot *b) {
     free(b);
 }
 
-static const symm_boot_ops user_ops = {"callbacks", user_allgather, user_close, 0};
+static const symm_boot_ops user_ops = {"callbacks", user_allgather, user_close, 0, NULL};
 
 symmResult_t symm_boot_user_open(const symmBoot_t *cb, int rank, int nranks, symm_boot **out) {
     if (!cb || !cb->allgather || !cb->barrier)

@@ -25,6 +25,9 @@ const char *symm_tcp_address_get(const uint8_t *in, struct sockaddr_storage *add
 /* "10.0.0.1:4711"; returns buf. */
 const char *symm_tcp_address_text(const struct sockaddr_storage *addr, char *buf, size_t cap);
 
+/* "10.0.0.2 (eth0)": an address of this host, and whose it is; returns buf. */
+const char *symm_tcp_interface_text(const struct sockaddr_storage *addr, char *buf, size_t cap);
+
 /* No delay of small messages, and probes that find a host which is gone: first after idle_s of
  * silence, then every interval_s, `count` times. Best effort: without them messages are slower, or
  * a cut cable is noticed at a deadline only. */

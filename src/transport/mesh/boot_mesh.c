@@ -180,7 +180,25 @@ static void mesh_close(symm_boot *b) {
     free(b);
 }
 
-static const symm_boot_ops mesh_ops = {"parent", mesh_allgather, mesh_close, 0};
+/* The parent's connections show who is gone, and not who has given up. */
+static int mesh_lost(symm_boot *base, const uint8_t *awaited, const symm_wait *w,
+                     symm_boot_loss *loss) {
+    const boot_mesh *b = (const boot_mesh *)base;
+    (void)awaited;
+    for (int r = 0; r < base->nranks; r++) {
+        const int p = b->members[r];
+        if (r == base->rank || (symm_mesh_alive(b->mesh, p) && !symm_mesh_hung_up(b->mesh, p)))
+            continue;
+        loss->code = symmRemoteError;
+        loss->rank = r;
+        snprintf(loss->text, sizeof(loss->text), "rank %d died or left while %s", r,
+                 symm_boot_stage(w));
+        return 1;
+    }
+    return 0;
+}
+
+static const symm_boot_ops mesh_ops = {"parent", mesh_allgather, mesh_close, 0, mesh_lost};
 
 void symm_boot_mesh_rehome(symm_boot *base, struct symm_mesh *own) {
     boot_mesh *b = (boot_mesh *)base;

@@ -127,6 +127,8 @@ symmResult_t symm_mesh_recv_some(symm_mesh *m, int peer, int type, void *payload
 int symm_mesh_fd(const symm_mesh *m, int peer);
 int symm_mesh_alive(const symm_mesh *m, int peer);
 void symm_mesh_mark_dead(symm_mesh *m, int peer);
+/* w->check of a call has found that this rank's death is why the call must end. Owner's thread. */
+void symm_mesh_blame(symm_mesh *m, int peer);
 /* A wait ended with symmRemoteError because a peer had hung up. The queue of that peer may hold the
  * cause, a REVOKE. Returns the code of the cause with its text, or symmRemoteError with the text as
  * it was. Other queued messages are lost. */
@@ -136,9 +138,15 @@ symmResult_t symm_mesh_cause(symm_mesh *m);
  * closes its bootstrap before it tells why, perhaps because of a death that was not seen here. If
  * no REVOKE comes before a connection of the mesh ends, returns code with the text as it was. */
 symmResult_t symm_mesh_cause_within(symm_mesh *m, symmResult_t code, int ms);
+/* While the owner waits for something else: if a peer has sent a REVOKE, obeys it, which passes it
+ * on, and returns its code. Other messages stay where they are. TCP alone, as symm_mesh_peek. */
+symmResult_t symm_mesh_hear(symm_mesh *m);
 /* The rank that a REVOKE about `code` names: the dead one (-1: unknown), or for other codes this
  * rank, which found the error. */
 int symm_mesh_about(const symm_mesh *m, symmResult_t code);
+/* 1: connecting has failed with symmRemoteError because a peer's address refuses connections. A
+ * caller who knows that the peer lives knows that something stands between. */
+int symm_mesh_refused(const symm_mesh *m);
 /* 1 after a REVOKE was sent or obeyed. Any thread. */
 int symm_mesh_revoked(const symm_mesh *m);
 /* True if the connection to peer has reached its end of file (the peer's process ended or closed

@@ -103,6 +103,16 @@ void symm_mesh_mark_dead(symm_mesh *m, int peer) {
     if (symm_mesh_is_peer(m, peer)) atomic_store_explicit(&m->dead[peer], 1, memory_order_release);
 }
 
+int symm_mesh_refused(const symm_mesh *m) {
+    return m->refused;
+}
+
+void symm_mesh_blame(symm_mesh *m, int peer) {
+    if (!symm_mesh_is_peer(m, peer)) return;
+    m->blame = peer;
+    symm_mesh_mark_dead(m, peer);
+}
+
 int symm_mesh_obeyed(const symm_mesh *m, int *peer, symm_vote *v) {
     const int who = atomic_load_explicit(&m->obeyed, memory_order_acquire);
     if (!who) return 0;
@@ -292,6 +302,15 @@ symmResult_t symm_mesh_cause_within(symm_mesh *m, symmResult_t code, int ms) {
         nanosleep(&nap, NULL);
     }
     return code;
+}
+
+symmResult_t symm_mesh_hear(symm_mesh *m) {
+    for (int p = 0; p < m->nranks && m->ops->peek && !symm_mesh_revoked(m); p++) {
+        symm_mesh_news news = {0};
+        if (!symm_mesh_is_peer(m, p) || !m->ops->peek(m, p, &news) || !news.revoked) continue;
+        return symm_mesh_cause_within(m, symmRemoteError, 0);
+    }
+    return symmSuccess;
 }
 
 symmResult_t symm_mesh_unexpected(symm_mesh *m, int peer, int type, const symm_wait *w, int *skip) {

@@ -82,6 +82,7 @@ struct symm_mesh { /* first member of each kind's own struct */
     int rank, nranks;
     int patience_ms;     /* symm_mesh_patience */
     pid_t owner;         /* a forked child must not shut down its parent's connections */
+    int refused;         /* see symm_mesh_refused */
     _Atomic int blame;   /* the rank whose death ended the last step, -1 none */
     _Atomic int revoked; /* a REVOKE was sent or obeyed: older messages are skipped */
     _Atomic int obeyed;  /* 1 + the peer whose REVOKE was obeyed first: `vote` is there; 0: none */
@@ -94,7 +95,7 @@ struct symm_mesh { /* first member of each kind's own struct */
     uint32_t session;      /* number of the shrink whose exchange is under way; 0: none */
     uint32_t call;         /* number of the last call of survive.c */
     symm_ranks came;       /* survive.c: who has said something in the call under way */
-    char seen[160]; /* who was turned away last; the error about missing ranks ends with it */
+    char seen[220]; /* who was turned away last; the error about missing ranks ends with it */
     symm_mesh_in in;
 };
 

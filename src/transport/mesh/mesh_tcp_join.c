@@ -4,14 +4,16 @@
  * silent one is kept in a short list; neither delays the ranks. Runs in the thread that owns the
  * mesh. No lock.
  *
- * A higher rank that dies before it connects leaves nothing that could show it: pids of other hosts
- * cannot be watched. Another rank's REVOKE, w->check or the deadline ends the wait then. */
+ * A higher rank that dies before it connects leaves nothing here that could show it: pids of other
+ * hosts cannot be watched. Another rank's REVOKE ends the wait then, or w->check, which looks at
+ * the bootstrap, or the deadline. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "mesh_tcp.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,7 @@
 #define ACCEPT_BURST 64          /* connections accepted between two looks at the others */
 #define DIAL_TRIES   200         /* how often a living listener may close this rank's connection */
 #define DIAL_MS      5           /* pause between attempts */
+#define HEAR_MS      50          /* pause between looks at what connected ranks say */
 #define SILENCE_NS   1000000000u /* after that an unanswered attempt is noted */
 
 /* What a pollfd stands for. */
@@ -50,6 +53,7 @@ typedef struct symm_mesh_tcp_join {
     int n, rank, left; /* left: peers not yet connected */
     int noted;         /* m->seen is about this rank, which has not answered; -1: about others */
     uint64_t dial_at;  /* no attempt to connect before this time */
+    uint64_t hear_at;  /* no look at the connected ranks before this time */
     dialled *dial;     /* [n] lower ranks */
     visitor *held;     /* oldest first; one place more than are kept */
     int nheld, max_held;
@@ -144,27 +148,53 @@ static symmResult_t dial_later(join *j, int peer) {
                     peer, j->dial[peer].tries, j->w->stage);
 }
 
-static symmResult_t connect_failed(join *j, int peer, int error) {
+/* The address that the kernel has taken for an attempt; where it has found no way, the one that
+ * this rank listens at. Returns buf. */
+static const char *dialled_from(const join *j, const dialled *d, char *buf, size_t cap) {
+    static const struct in6_addr none;
+    struct sockaddr_storage a = {0};
+    socklen_t len = sizeof a;
+    const int known = d->fd >= 0 && getsockname(d->fd, (struct sockaddr *)&a, &len) == 0;
+    const int v4 = a.ss_family == AF_INET;
+    const void *at = v4 ? (const void *)&((const struct sockaddr_in *)&a)->sin_addr
+                        : (const void *)&((const struct sockaddr_in6 *)&a)->sin6_addr;
+    if (!known || !memcmp(at, &none, v4 ? sizeof(struct in_addr) : sizeof none))
+        (void)symm_tcp_address_get((const uint8_t *)j->t->mine.name, &a, &len);
+    return symm_tcp_interface_text(&a, buf, cap);
+}
+
+/* It listened before any rank knew its address. So where nobody listens it has died or left, or a
+ * firewall refuses for it. To this rank it is dead; others are not told so, for they would tell it
+ * nothing any more. */
+static symmResult_t unreachable(join *j, int peer, int error, const char *from) {
+    symm_mesh *m = &j->t->base;
     char where[80];
-    symm_tcp_address_text(&j->dial[peer].addr, where, sizeof where);
+    const int refused = error == ECONNREFUSED;
+    if (refused) {
+        symm_mesh_mark_dead(m, peer);
+        m->refused = 1;
+    }
+    return SYMM_ERR(refused ? symmRemoteError : symmSystemError,
+                    "rank %d cannot reach rank %d at %s from %s: %s (%s) (%s)", j->rank, peer,
+                    symm_tcp_address_text(&j->dial[peer].addr, where, sizeof where), from,
+                    strerror(error),
+                    refused ? "it died or left, or a firewall refuses"
+                            : "a firewall, or the wrong interface: SYMM_SOCKET_IFNAME",
+                    j->w->stage);
+}
+
+static symmResult_t connect_failed(join *j, int peer, int error) {
+    char from[80];
+    dialled_from(j, &j->dial[peer], from, sizeof from);
     symm_mesh_fd_close(&j->dial[peer].fd);
     switch (error) {
     case ECONNRESET: return dial_later(j, peer);
-    /* It listened before any rank knew its address, so no listener means that it is gone. */
-    case ECONNREFUSED:
-        SYMM_INFO("control mesh: nobody listens at rank %d's control socket %s", peer, where);
-        return died(j, peer);
     case EMFILE:
     case ENFILE:
         return SYMM_ERR(symmFdLimit,
                         "no file descriptor left to connect to rank %d: %s (ulimit -n) (%s)", peer,
                         strerror(error), j->w->stage);
-    default:
-        return SYMM_ERR(symmSystemError,
-                        "connect to rank %d's control socket at %s: %s (a firewall, or an "
-                        "interface that the other host does not reach: SYMM_SOCKET_IFNAME chooses) "
-                        "(%s)",
-                        peer, where, strerror(error), j->w->stage);
+    default: return unreachable(j, peer, error, from);
     }
 }
 
@@ -221,14 +251,15 @@ static symmResult_t dial(join *j, int peer) {
 
 /* An attempt that nobody answers, for the text about the deadline. */
 static void note_silence(join *j, int peer) {
-    char where[80];
+    char where[80], from[80];
     const dialled *d = &j->dial[peer];
     if (!d->connecting || j->noted >= 0 || symm_now_ns() - d->since < SILENCE_NS) return;
     j->noted = peer;
     snprintf(j->t->base.seen, sizeof j->t->base.seen,
-             "no answer from rank %d's control socket at %s (a firewall, or an interface that "
-             "this host does not reach)",
-             peer, symm_tcp_address_text(&d->addr, where, sizeof where));
+             "no answer from rank %d at %s, asked from %s (a firewall, or the wrong interface: "
+             "SYMM_SOCKET_IFNAME)",
+             peer, symm_tcp_address_text(&d->addr, where, sizeof where),
+             dialled_from(j, d, from, sizeof from));
 }
 
 /* *ms is lowered to when it should be called again. */
@@ -433,6 +464,15 @@ static symmResult_t read_addresses(join *j) {
     return symmSuccess;
 }
 
+/* A connected rank that has given up says so, and its connection stands: it waits for this rank's
+ * status. What others send already is for later, and is left there. */
+static symmResult_t hear_connected(join *j) {
+    const uint64_t now = symm_now_ns();
+    if (now < j->hear_at) return symmSuccess;
+    j->hear_at = now + HEAR_MS * 1000000ull;
+    return symm_mesh_hear(&j->t->base);
+}
+
 static symmResult_t join_all(join *j) {
     symm_mesh *m = &j->t->base;
     SYMM_TRY(read_addresses(j));
@@ -442,6 +482,7 @@ static symmResult_t join_all(join *j) {
             m->pending[p] = p != j->rank && j->t->links[p].fd < 0 ? MESH_IN : 0;
         }
         SYMM_TRY(symm_mesh_look(m, m->pending, j->w, &ms));
+        SYMM_TRY(hear_connected(j));
         SYMM_TRY(dial_all(j, &ms));
         nfds_t n = collect(j);
         int found = SYMM_FAIL_CALL(mesh_await, -1, ENOMEM, poll(j->polls, n, ms));

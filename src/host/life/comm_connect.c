@@ -1,0 +1,121 @@
+/* comm_connect.c - the ranks of a communicator that is made connect: the mesh step, and the
+ * exchange of how it went, in which all learn the cause of a failure. Runs on the creating thread;
+ * no lock. */
+#include <stdio.h>
+
+#include "base/check.h"
+#include "host/comm/comm.h"
+#include "comm_make.h"
+
+#define STAGE    "creating a communicator"
+#define LOOK_NS  50000000u   /* between two looks at what others say meanwhile */
+#define LOST_NS  300000000u  /* a rank that gives up has told all others by then */
+#define LATER_NS 1000000000u /* who is connected waits longer than who is not, to hear why */
+
+typedef struct { /* symm_wait's check while the ranks of several hosts connect */
+    symm_comm *c;
+    symm_wait early;
+    uint64_t look_ns, lost_ns; /* the next look; since when the bootstrap shows a loss */
+} connecting;
+
+/* A rank that dies before it has a connection to this one shows in the bootstrap alone. A rank that
+ * gives up says why over the mesh: that may take a moment, and tells more. */
+static symmResult_t check_connecting(void *arg) {
+    connecting *x = arg;
+    symm_comm *c = x->c;
+    uint8_t awaited[SYMM_MAX_RANKS];
+    symm_boot_loss loss;
+    const uint64_t now = symm_now_ns();
+    SYMM_TRY(x->early.check(x->early.arg));
+    if (now < x->look_ns) return symmSuccess;
+    x->look_ns = now + LOOK_NS;
+    for (int r = 0; r < c->nranks; r++) awaited[r] = r != c->rank && symm_mesh_fd(c->mesh, r) < 0;
+    SYMM_ASSERT(c->hosts > 1 && c->exchange.boot);
+    const int lost = symm_boot_lost(c->exchange.boot, awaited, &x->early, &loss);
+    if (!lost || !x->lost_ns) x->lost_ns = lost ? now : 0;
+    if (!lost || now - x->lost_ns < LOST_NS) return symmSuccess;
+    symm_mesh_blame(c->mesh, loss.rank);
+    return SYMM_ERR(loss.code, "%s", loss.text);
+}
+
+/* This rank has all its connections; others may not. What one says that gives up is passed on: it
+ * may have no connection to a rank that awaits it. The exchange goes on, for it brings the reason
+ * to all. */
+static symmResult_t check_settling(void *arg) {
+    connecting *x = arg;
+    const uint64_t now = symm_now_ns();
+    SYMM_TRY(x->early.check(x->early.arg));
+    if (now < x->look_ns) return symmSuccess;
+    x->look_ns = now + LOOK_NS;
+    (void)symm_mesh_hear(x->c->mesh);
+    return symmSuccess;
+}
+
+symmResult_t symm_comm_connect(symm_comm *c, const symm_mesh_addr *addrs, void *shared) {
+    symm_wait w = symm_comm_wait_early(c, STAGE);
+    connecting x = {.c = c, .early = w};
+    if (c->hosts > 1) w.check = check_connecting, w.arg = &x;
+    return symm_mesh_connect(c->mesh, addrs, shared, &w);
+}
+
+/* ---- how it went ---- */
+
+typedef struct { /* of a rank */
+    int32_t code;
+    int32_t told;    /* 1 + the rank that told it why it must give up; 0: it found out itself */
+    int32_t refused; /* an address did. All that come to this exchange live: it was no death */
+    uint32_t reach;
+    char text[200];
+} outcome;
+
+static outcome my_outcome(const symm_comm *c, symmResult_t status, uint32_t reach) {
+    outcome o = {.code = (int32_t)status, .reach = reach};
+    symm_vote v;
+    int by;
+    SYMM_ASSERT(c->mesh);
+    if (!status) return o;
+    snprintf(o.text, sizeof o.text, "%s", symm_status_text());
+    if (symm_mesh_obeyed(c->mesh, &by, &v))
+        o.told = 1 + by;
+    else if (status == symmRemoteError && symm_mesh_refused(c->mesh))
+        o.refused = 1;
+    if (o.refused) o.code = (int32_t)symmSystemError;
+    return o;
+}
+
+/* Who found first what rank r was told of. */
+static int origin(const outcome *all, int n, int r) {
+    for (int i = 0; i < n && all[r].told && all[all[r].told - 1].code; i++) r = all[r].told - 1;
+    return r;
+}
+
+/* How near rank r's error is to the cause. A rank that gives up closes its door, so a late one is
+ * refused, too; and waits for it are in vain. Of two that wait for each other the higher one, which
+ * connects, knows the address. What others were told of was there first. */
+static int nearness(const outcome *all, int n, int r) {
+    const outcome *o = &all[origin(all, n, r)];
+    const int told = origin(all, n, r) != r;
+    if (!o->code) return 0;
+    if (o->code == symmRemoteError) return 1 + told;
+    if (o->code == symmTimeout) return 3 + r;
+    return 3 + SYMM_MAX_RANKS + (o->refused ? told : 2);
+}
+
+/* Through the bootstrap, because a mesh that is half connected cannot tell everybody. */
+symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, uint32_t reach) {
+    outcome all[SYMM_MAX_RANKS];
+    const outcome mine = my_outcome(c, status, reach);
+    int worst = 0;
+    symm_wait w = symm_comm_wait_early(c, STAGE);
+    connecting x = {.c = c, .early = w};
+    if (c->hosts > 1) w.check = check_settling, w.arg = &x;
+    w.deadline_ns += LATER_NS;
+    SYMM_TRY(symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w));
+    for (int r = 0; r < c->nranks; r++) symm_comm_reach_learn(c, r, all[r].reach);
+    for (int r = 1; r < c->nranks; r++)
+        if (nearness(all, c->nranks, r) > nearness(all, c->nranks, worst)) worst = r;
+    worst = origin(all, c->nranks, worst);
+    if (!all[worst].code) return symmSuccess;
+    return SYMM_ERR((symmResult_t)all[worst].code, "rank %d: %.*s", worst, (int)sizeof mine.text,
+                    all[worst].text);
+}
