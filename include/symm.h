@@ -207,9 +207,9 @@ SYMM_API const char *symmGetLastError(symmComm_t comm);
 /* ---- life of a communicator ------------------------------------------------------------------ */
 
 /* Makes the id of a communicator. The caller hands it to the other ranks by any means.
- * It opens a TCP listener in this process: at the interface that SYMM_SOCKET_IFNAME names, else at
- * one that is up and not loopback (IPv4 before IPv6). If there is none, or it cannot listen there,
- * it listens at loopback.
+ * It opens a TCP listener in this process: at an interface that SYMM_SOCKET_IFNAME names, or
+ * NCCL_SOCKET_IFNAME, else at one that is up and not loopback (IPv4 before IPv6). If there is none,
+ * or it cannot listen there, it listens at loopback.
  * Any process may make it. If a rank is in this process, or in a child that was forked later, the
  * ranks meet there. If none is, they meet at a thread of this process, which must then live until
  * they have their communicator; after that it may end. An id serves one communicator.

@@ -113,11 +113,14 @@ $(C_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_LIB) $(TEST
 $(M_TESTS:%=$(TEST)/%): $(TEST)/%: \
     $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(MPI_LEAKS) $(TEST_LIB) $(TEST_IMAGES)
 	@$(call say,LD,$@)
-	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) $(BESIDE) $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
+	$(Q)$(WITH_MPI) $(filter %.o,$^) $(filter-out %.o,$^) $(ALL_LDFLAGS) $(BESIDE) \
+	  $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
 
 # Programs that look inside the drop-in.
 NCCL_TESTS := $(filter unit_nccl% thr_nccl% fault_nccl% bench_nccl%,$(C_TESTS))
 $(NCCL_TESTS:%=$(TEST)/%): $(TEST_NCCL_OBJ)
+
+$(TEST)/mpg_nccl: $(TEST_NCCL_OBJ)
 
 # The real NCCLs that these find: a whole one, and one that lacks calls.
 REAL_NCCLS := $(TEST)/libnccl-real.so $(TEST)/libnccl-real-old.so

@@ -77,13 +77,20 @@ static symmResult_t parse_row(const symm_param_row *row, const char *value, symm
     return symmSuccess;
 }
 
+/* Who has told NCCL which interfaces lead to the other hosts means symm's ranks, too. */
+static const char *value_of(char *const *env, const symm_param_row *row) {
+    const char *value = symm_param_find(env, row->var);
+    return *value || row->offset != offsetof(symm_params, ifname)
+               ? value
+               : symm_param_find(env, "NCCL_SOCKET_IFNAME");
+}
+
 symmResult_t symm_param_parse(char *const *env, symm_params *out) {
     symm_params p;
     memset(&p, 0, sizeof p); /* padding as well: copies may be compared */
     for (int i = 0; i < symm_param_row_count; i++) {
-        const char *value = symm_param_is_live(&symm_param_rows[i])
-                                ? symm_param_find(env, symm_param_rows[i].var)
-                                : "";
+        const char *value =
+            symm_param_is_live(&symm_param_rows[i]) ? value_of(env, &symm_param_rows[i]) : "";
         symmResult_t status = parse_row(&symm_param_rows[i], value, &p);
         if (status != symmSuccess) return status; /* load logs it */
     }

@@ -30,6 +30,8 @@ play 4 2 mpg_hosts
 play 4 2 mpg_ranks
 play 3 1 mpg_ranks matrix messages
 play 5 2 mpg_ranks matrix puts_and_signals
+play 4 2 mpg_nccl
+play 5 2 mpg_nccl
 
 export GPU_FAKE=4 GPU_FAKE_HOST=2
 timeout 300 sh tests/run.sh "recover=4:$build/test/mpg_death gpu survivors_pass" >"$dir/log" 2>&1
@@ -44,6 +46,8 @@ fi
 export T_CUT=1
 timeout 300 tests/hosts.sh 2,2 "$build/test/mpg_hosts" >"$dir/log" 2>&1
 t_of "hosts of 2,2 ranks, mpg_hosts" "$dir/log" $?
+timeout 300 tests/hosts.sh 2,2 "$build/test/mpg_nccl" >"$dir/log" 2>&1
+t_of "hosts of 2,2 ranks, mpg_nccl" "$dir/log" $?
 GPU_FAKE=3 GPU_FAKE_HOST=1 timeout 300 tests/hosts.sh 1,1,1 "$build/test/mpg_hosts" >"$dir/log" 2>&1
 t_of "hosts of 1,1,1 ranks, mpg_hosts" "$dir/log" $?
 t_done

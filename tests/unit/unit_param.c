@@ -424,6 +424,21 @@ static void the_hash_covers_what_ranks_must_share(void) {
         T_CHECKF(hash_of(own[i]) == hash_of("PATH=/"), "%s", own[i]);
 }
 
+/* NCCL's variable counts where symm's own says nothing. */
+static void interfaces_may_be_those_of_nccl(void) {
+    char *const both[] = {"NCCL_SOCKET_IFNAME=^lo,docker", "SYMM_SOCKET_IFNAME=eth", NULL};
+    char *const empty[] = {"NCCL_SOCKET_IFNAME==ib0", "SYMM_SOCKET_IFNAME=", NULL};
+    symm_params p;
+    T_OK(symm_param_parse(both, &p));
+    T_STREQ(p.ifname, "eth");
+    T_OK(symm_param_parse(empty, &p));
+    T_STREQ(p.ifname, "=ib0");
+    p = parsed("NCCL_SOCKET_IFNAME=^lo,docker");
+    T_STREQ(p.ifname, "^lo,docker");
+    T_STREQ(p.nccl_lib, "");
+    T_EQ(hash_of("NCCL_SOCKET_IFNAME=lo"), hash_of("PATH=/"));
+}
+
 T_MAIN(T(defaults_are_the_table_s), T(empty_values_are_defaults), T(every_range_is_kept),
        T(whole_numbers), T(sizes), T(enums_ignore_case), T(texts), T(the_first_of_two_counts),
        T(parsing_passes_over_strangers), T(loading_reads_the_environment_anew),
@@ -432,4 +447,4 @@ T_MAIN(T(defaults_are_the_table_s), T(empty_values_are_defaults), T(every_range_
        T(the_first_message_goes_to_the_file), T(an_unknown_name_is_warned_about_once),
        T(loading_sets_level_and_file), T(threads_may_load_at_once),
        T(sym_fail_belongs_to_test_builds), T(each_lists_every_parameter),
-       T(the_hash_covers_what_ranks_must_share))
+       T(the_hash_covers_what_ranks_must_share), T(interfaces_may_be_those_of_nccl))

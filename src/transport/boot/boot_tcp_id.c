@@ -6,6 +6,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -91,21 +92,42 @@ static int is_inward(const char *name) {
     return 0;
 }
 
-/* Preference of this address for the listener; 0: not usable. First the exact name, then the
- * prefix; without a name those that lead out of the host. IPv4 before IPv6, link-local last. */
-static int address_score(const struct ifaddrs *i, const char *ifname) {
-    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) return 0;
-    int score = 0;
-    if (i->ifa_addr->sa_family == AF_INET) score = 3;
-    if (i->ifa_addr->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)i->ifa_addr;
-        score = IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr) ? 1 : 2;
+/* How an interface's name stands to a list of SYMM_SOCKET_IFNAME: 0 it is not meant, 1 the list has
+ * the beginning of its name, 2 its whole name. `^` in front of the list: all but those are meant;
+ * `=`: whole names alone; "^=" both. Behind a colon NCCL's lists have a port, which no socket
+ * has. */
+static int is_listed(const char *list, const char *name) {
+    const int others = *list == '^', whole = list[others] == '=';
+    int found = 0;
+    for (const char *at = list + others + whole; *at;) {
+        const size_t token = strcspn(at, ","), n = strcspn(at, ",:");
+        const int same = n == strlen(name);
+        if (n && !strncmp(at, name, n) && (same || !whole) && found < 1 + same) found = 1 + same;
+        at += token + (at[token] == ',');
     }
-    if (!score) return 0;
-    if (!ifname && ((i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_RUNNING))) return 0;
-    if (!ifname) return is_inward(i->ifa_name) ? score : score + 10;
-    if (strcmp(i->ifa_name, ifname) == 0) return score + 10;
-    return strncmp(i->ifa_name, ifname, strlen(ifname)) == 0 ? score : 0;
+    return others ? !found : found;
+}
+
+/* IPv4 before IPv6, link-local last; 0: an interface that is down, or no such address. */
+static int family_score(const struct ifaddrs *i) {
+    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) return 0;
+    if (i->ifa_addr->sa_family == AF_INET) return 3;
+    if (i->ifa_addr->sa_family != AF_INET6) return 0;
+    const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)i->ifa_addr;
+    return IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr) ? 1 : 2;
+}
+
+/* Preference of this address for the listener; 0: not usable. Of those that are named the exact
+ * name first. Where none is named, those that lead out of the host; loopback only where a list says
+ * what not to take, and leaves nothing else. */
+static int address_score(const struct ifaddrs *i, const char *ifname) {
+    const int score = family_score(i), loops = (i->ifa_flags & IFF_LOOPBACK) != 0;
+    const int named = ifname && *ifname != '^',
+              listed = ifname ? is_listed(ifname, i->ifa_name) : 1;
+    if (!score || !listed) return 0;
+    if (named) return score + 10 * (listed - 1);
+    if (!(i->ifa_flags & IFF_RUNNING) || (loops && !ifname)) return 0;
+    return score + (loops ? 0 : is_inward(i->ifa_name) ? 10 : 20);
 }
 
 /* Names of the usable interfaces, for the error about one that is not. */
@@ -113,9 +135,16 @@ static void list_interfaces(const struct ifaddrs *list, char *buf, size_t cap) {
     buf[0] = 0;
     for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
         size_t at = strlen(buf);
-        if (address_score(i, "") && !strstr(buf, i->ifa_name))
+        if (family_score(i) && !strstr(buf, i->ifa_name))
             snprintf(buf + at, cap - at, "%s%s", at ? ", " : "", i->ifa_name);
     }
+}
+
+/* Where the list came from (symm_param_parse). */
+static const char *list_variable(void) {
+    const char *own = getenv("SYMM_SOCKET_IFNAME"), *nccl = getenv("NCCL_SOCKET_IFNAME");
+    const int borrowed = (!own || !*own) && nccl && *nccl;
+    return borrowed ? "NCCL_SOCKET_IFNAME" : "SYMM_SOCKET_IFNAME";
 }
 
 /* *len is 0 if no name is given and there is no network. */
@@ -137,9 +166,8 @@ static symmResult_t choose_address(const char *ifname, struct sockaddr_storage *
         char names[200];
         list_interfaces(list, names, sizeof(names));
         status = SYMM_ERR(symmInvalidArgument,
-                          "SYMM_SOCKET_IFNAME=%s names no interface that is up and has an address "
-                          "(there are: %s)",
-                          ifname, names);
+                          "%s=%s names no interface that is up and has an address (there are: %s)",
+                          list_variable(), ifname, names);
     }
     freeifaddrs(list);
     return status;

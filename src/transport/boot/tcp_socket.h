@@ -12,9 +12,9 @@
 #define SYMM_TCP_ADDRESS 26 /* bytes of an address: family, port, address, scope */
 
 /* A listener at the address of an interface, with a port that the kernel chose; *addr: where.
- * ifname as SYMM_SOCKET_IFNAME has it; NULL: any interface, or loopback where there is no network.
- * what: whose it is, for texts. kept: forked children keep it; otherwise it is in the set of
- * lifeline.h. The gauge fds counts it. */
+ * ifname: a list as SYMM_SOCKET_IFNAME has it; NULL: any interface, or loopback where there is no
+ * network. what: whose it is, for texts. kept: forked children keep it; otherwise it is in the set
+ * of lifeline.h. The gauge fds counts it. */
 symmResult_t symm_tcp_listen(const char *ifname, const char *what, int kept,
                              struct sockaddr_storage *addr, int *listener);
 
