@@ -475,8 +475,8 @@ SYMM_API symmResult_t symmMemMulticastPtr(symmComm_t comm, const void *mem, size
  * addresses of one memory (the own pointer and that of symmWindowPeerPtr), and memory that another
  * rank's buffers have in the same call. Windows may overlap.
  * Order: collective.
- * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root; of
- * symmAlltoAll also in whether it is in place.
+ * Errors: symmMismatch, at the latest in the next call, where ranks differ in collective, count,
+ * type, reduction or root; of symmAlltoAll also in whether it is in place.
  * GPUs: docs/gpu-rules.md has what a program owes about destroyed streams, captures, several
  * communicators, ranks that share a GPU, and kernels launched programmatically behind ours. */
 

@@ -228,8 +228,12 @@ static void differ(int rank, int n, void *arg) {
     N_OK(ncclCommAbort(comm));
     comm = meet(arg, rank, n);
     N_ERR(rank ? ncclAllGather(x, x, 0, ncclInt32, comm, NULL)
-               : ncclBroadcast(x, x, 0, ncclInt32, 0, comm, NULL),
+               : ncclAllReduce(x, x, 0, ncclInt32, ncclSum, comm, NULL),
           ncclInvalidUsage);
+    N_OK(ncclCommAbort(comm));
+    comm = meet(arg, rank, n); /* a root goes ahead, and is told in its next call */
+    if (rank == 0) N_OK(ncclBroadcast(x, x, 1, ncclInt32, 0, comm, NULL));
+    N_REFUSED(ncclAllGather(x + rank, x, 1, ncclInt32, comm, NULL), ncclInvalidUsage, "symmBroad");
     N_OK(ncclCommAbort(comm));
     comm = meet(arg, rank, n);
     N_REFUSED(ncclAlltoAll(x, rank ? x : x + n, 1, ncclInt32, comm, NULL), ncclInvalidUsage,

@@ -239,7 +239,7 @@ static void runs_rank(int rank, int n, void *arg) {
     T_EQ(told.jobs, 1);
     snprintf(line, sizeof line,
              "rank %d, stream (nil): 3 x broadcast as one all_gatherv, 3 x broadcast as one "
-             "all_gatherv, broadcast_push_packet\n",
+             "all_gatherv, broadcast_ahead\n",
              rank);
     T_MSG(told.text, line);
     T_OK(symmGroupEnd());

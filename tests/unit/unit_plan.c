@@ -313,6 +313,24 @@ static void tables_say_what_is_done(void) {
     T_STREQ(symm_coll_name(symmNumColls), "?");
 }
 
+/* What several ranks take of one buffer in no window goes through scratch, unless all is to be read
+ * where it is. */
+static void a_broadcast_to_many_is_staged(void) {
+    for (int n = 2; n <= 4; n++)
+        for (int adapts = 0; adapts < 2; adapts++)
+            for (int c = 0; c < symmNumColls; c++) {
+                const symm_plan_env env = {.nranks = n,
+                                           .direct = 1,
+                                           .adapts = adapts,
+                                           .scratch = symm_plan_scratch(32ull << 20, n)};
+                const symm_call call = {
+                    .coll = (symmColl_t)c, .count = 1 << 20, .type = symmUint8, .esize = 1};
+                if (c != symmCollBroadcast && c != symmCollScatter && c != symmCollGather) continue;
+                const int staged = c == symmCollBroadcast && n > 2 && adapts;
+                T_EQ(!(symm_plan_make(&env, &call).flags & SYMM_ARG_DIRECT), staged);
+            }
+}
+
 /* ---- GPUs ---- */
 
 static const uint64_t gpu_scratch[] = {1ull << 20, (1ull << 20) + 4096, 3ull << 20, 112ull << 20,
@@ -557,6 +575,6 @@ T_MAIN(T(all_kernels_reduce_in_rank_order), T(every_call_has_a_kernel),
        T(forced_kernels_are_honoured_or_refused), T(packets_fit_their_slots),
        T(limits_of_ctas_hold), T(stores_go_past_the_caches_where_they_keep_no_more), T(good_words),
        T(bad_words_are_named), T(hash_is_stable), T(tables_say_what_is_done),
-       T(every_call_has_a_gpu_kernel), T(forced_kernels_are_honoured_or_refused_on_gpus),
-       T(no_kernel_runs_on_the_wrong_backend), T(gpu_scratch_is_divided),
-       T(ll_messages_fit_their_slots))
+       T(a_broadcast_to_many_is_staged), T(every_call_has_a_gpu_kernel),
+       T(forced_kernels_are_honoured_or_refused_on_gpus), T(no_kernel_runs_on_the_wrong_backend),
+       T(gpu_scratch_is_divided), T(ll_messages_fit_their_slots))

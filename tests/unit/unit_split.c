@@ -94,6 +94,10 @@ static void check_scratch(uint64_t bytes, int n) {
     T_EQ(s.host.packet_slot % 64, 0);
     /* two parities of two phases of n sources */
     T_CHECK(s.host.packet_off + 4ull * (unsigned)n * s.host.packet_slot <= s.host.stage_off);
+    T_CHECK(s.host.p2p_off + s.host.p2p_ring * (unsigned)n <= s.host.ahead_off);
+    T_CHECK(s.host.ahead_off + s.host.ahead_ring <= s.host.stage_off);
+    T_CHECK(s.host.ahead_ring >= 4096 && (s.host.ahead_ring & (s.host.ahead_ring - 1)) == 0);
+    T_EQ(s.host.ahead_off % 4096, 0);
     T_EQ(s.host.stage_off % 4096, 0);
     T_EQ(s.host.stage_bytes % 4096, 0);
     T_CHECK(s.host.stage_off + 2 * s.host.stage_bytes <= end);

@@ -63,7 +63,7 @@ static inline uint64_t symm_coll_parts(const symm_coll_row *row, int nranks) {
 static inline int symm_coll_moves(const symm_coll_row *row) {
     return row->in != SYMM_NONE || row->out != SYMM_NONE;
 }
-/* Whether every rank hears from every rank in it. */
+/* Whether every rank hears from every rank in it, by any kernel in which none goes ahead. */
 static inline int symm_call_hears(const symm_call *call) {
     const int hears = symm_colls[call->coll].hears;
     return hears == SYMM_HEARS_ALWAYS || (hears == SYMM_HEARS_DATA && call->count > 0);

@@ -8,19 +8,30 @@
 
 /* The largest message of a kernel: any; what one slot of packets holds; what a slot for each rank
  * holds (two-shot); what one slot of LL packets holds; what one slot of lines holds, of which no
- * place is used twice. */
-enum { SYMM_CAP_NONE, SYMM_CAP_PACKETS, SYMM_CAP_2PACKETS, SYMM_CAP_LL, SYMM_CAP_LINES };
+ * place is used twice; what a quarter of the ring of a
+ * rank that goes ahead holds. */
+enum {
+    SYMM_CAP_NONE,
+    SYMM_CAP_PACKETS,
+    SYMM_CAP_2PACKETS,
+    SYMM_CAP_LL,
+    SYMM_CAP_LINES,
+    SYMM_CAP_AHEAD
+};
 /* ORDERED: reduces in rank order (all that SYMM_DETERMINISTIC=1 allows). HOST, GPU: where it runs.
- * GPUs, TYPED: compiled for each element type; ONE_IMAGE: once for any number of ranks. */
+ * GPUs, TYPED: compiled for each element type; ONE_IMAGE: once for any number of ranks. AHEAD:
+ * givers wait for no taker, and no rank hears from all. */
 enum {
     SYMM_K_ORDERED = 1,
     SYMM_K_HOST = 2,
     SYMM_K_GPU = 4,
     SYMM_K_TYPED = 8,
-    SYMM_K_ONE_IMAGE = 16
+    SYMM_K_ONE_IMAGE = 16,
+    SYMM_K_AHEAD = 32
 };
 enum { SYMM_CAST_SRC = 1, SYMM_CAST_DST = 2 };
-#define SYMM_K_GPU_SUM (SYMM_K_ORDERED | SYMM_K_GPU | SYMM_K_TYPED)
+#define SYMM_K_GOES_AHEAD (SYMM_K_ORDERED | SYMM_K_HOST | SYMM_K_AHEAD)
+#define SYMM_K_GPU_SUM    (SYMM_K_ORDERED | SYMM_K_GPU | SYMM_K_TYPED)
 
 typedef enum {
 #define SYMM_KERNEL(id, ...) SYMM_KERNEL_##id,

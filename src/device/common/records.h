@@ -146,6 +146,43 @@ typedef struct {
     uint64_t raised[SYMM_SIGNAL_WORDS];
 } symm_signals;
 
+/* Small messages of ranks that do not wait for their takers, host backend
+ * (src/device/host/ahead.c). Those that a rank gives are numbered from 1, for ever, and lie in its
+ * own memory. */
+#define SYMM_AHEAD_SLOTS 64 /* messages that a giver may be ahead of a taker */
+#define SYMM_AHEAD_TINY  48 /* bytes that travel in the head itself */
+#define SYMM_AHEAD_ALL   (-1)
+
+typedef struct
+{ /* flag: {its number, what the giver has called so far}, released behind the rest */
+    uint64_t flag, scalar;
+    char tiny[SYMM_AHEAD_TINY];
+} symm_ahead_head;
+
+typedef struct {
+    /* Owner only. said: 0, or such calls since the last collective in which every rank has heard
+     * from every rank, hashed; it is part of the next one's signature. calls: all, for messages.
+     * seen: all messages up to this one are known to have been taken. */
+    uint32_t said, calls;
+    uint64_t seen, pad[6];
+    /* Owner only. Of each giver, itself too: the last message that has come up in this rank's
+     * calls, and where the next one may begin. Of its own messages: where they begin and for whom
+     * they are, a rank or SYMM_AHEAD_ALL. */
+    struct {
+        uint64_t number, at;
+    } from[SYMM_MAX_RANKS];
+    struct {
+        uint64_t at;
+        int64_t taker;
+    } given[SYMM_AHEAD_SLOTS];
+    symm_ahead_head head[SYMM_AHEAD_SLOTS]; /* written by the owner, read by takers */
+    /* By each taker: the owner's last message that it has taken; the one that it waits for, once it
+     * has waited for a while. */
+    struct {
+        uint64_t number, wants, pad[6];
+    } taken[SYMM_MAX_RANKS];
+} symm_ahead;
+
 /* PROBE: STAGING, and timed. */
 enum { SYMM_WAY_UNSAID, SYMM_WAY_STAGING, SYMM_WAY_KERNEL, SYMM_WAY_PROBE };
 typedef struct {            /* owner only (staging.c) */
@@ -183,6 +220,7 @@ typedef struct {
     symm_unequal unequal;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_way way;
+    symm_ahead ahead;
     symm_pair pair[2][SYMM_MAX_RANKS];
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
     symm_p2p_out p2p_out[SYMM_MAX_RANKS];
@@ -309,7 +347,8 @@ typedef struct {
 /* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of
  * fixed-place packets, so that a flag never lies where data once lay. Staging: per parity and CTA,
  * two chunks in and two chunks out; GPUs: per source, place, CTA and warp a few rows of 512
- * bytes. Point-to-point: per source a ring. */
+ * bytes. Point-to-point: per source a ring. Messages of a giver that goes
+ * ahead: a ring. */
 #define SYMM_PACKET_LOG    12
 #define SYMM_PACKET_BYTES  (1u << SYMM_PACKET_LOG)
 #define SYMM_PACKET_STRIDE (SYMM_PACKET_BYTES + 64u)
@@ -319,6 +358,7 @@ typedef union { /* offsets from the control block */
         uint64_t packet_off, packet_slot; /* slot: bytes of one (parity, phase, source) */
         uint64_t stage_off, stage_bytes;  /* bytes: of one parity */
         uint64_t p2p_off, p2p_ring;       /* ring: bytes of one source's, a power of two */
+        uint64_t ahead_off, ahead_ring;   /* ring: a power of two */
     } host;
     struct {
         uint64_t ll_off, ll_slot;        /* LL packets; slot: bytes of one (parity, source) */
@@ -470,6 +510,7 @@ SYMM_STATIC_ASSERT(sizeof(symm_way) == 64, "what follows keeps its lines");
 SYMM_STATIC_ASSERT(sizeof(symm_inbox) == 128, "two cache lines per source");
 SYMM_STATIC_ASSERT(sizeof(symm_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_pair) == 64 && sizeof(symm_unequal) == 64, "one line each");
+SYMM_STATIC_ASSERT(sizeof(symm_ahead_head) == 64 && sizeof(symm_ahead) % 64 == 0, "whole lines");
 SYMM_STATIC_ASSERT(sizeof(symm_p2p_head) == 64, "a tiny message is one line");
 SYMM_STATIC_ASSERT(sizeof(symm_p2p_in) % 64 == 0 && sizeof(symm_p2p_out) == 256 &&
                        sizeof(symm_p2p_note) == 64,

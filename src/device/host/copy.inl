@@ -48,7 +48,7 @@ static void copy_vectors(void *dst, const void *src, size_t bytes) {
 }
 
 /* Beyond a step libc's memcpy is as fast as anything, but for machines on which it crawls where the
- * lines of dst and src do not fall together (copy_choice.c). */
+ * lines of dst and src do not fall together (choice.c). */
 static void copy(void *dst, const void *src, size_t bytes) {
     if (SYMM_CHECKED || bytes > 4 * SYMM_VECTOR) {
         if (symm_copy_apart && ((uintptr_t)dst - (uintptr_t)src) % 64)

@@ -133,6 +133,11 @@ SYMM_DEV int symm_peer(const symm_args *a, int q) {
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
+/* Never 0, which is what unused words hold; the parity goes on. */
+SYMM_DEV uint32_t symm_next_epoch(uint32_t e) {
+    return e == UINT32_MAX ? 2 : e + 1;
+}
+
 SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) {
     return ((uint64_t)epoch << 32) | number;
 }
@@ -302,6 +307,18 @@ SYMM_DEV void symm_copy_took(symm_cta *c, uint64_t since, uint64_t bytes) {
     c->copies++;
     c->copied += bytes;
     c->copy_ns += symm_copy_ns() - since;
+}
+
+/* ---- ranks that go ahead (ahead.c) ----------------------------------------------------------- */
+
+/* The arguments of a collective in which all ranks hear from all, whose signature says too which
+ * calls of the other kind came before it: a, or *copy. Behind it none has. */
+SYMM_DEV const symm_args *symm_ahead_sign(const symm_ctl *ctl, const symm_args *a,
+                                          symm_args *copy) {
+    if (!ctl->ahead.said) return a;
+    *copy = *a;
+    copy->sig ^= ctl->ahead.said;
+    return copy;
 }
 
 /* ---- the bodies, by the rows of coll.def ----------------------------------------------------- */

@@ -18,12 +18,6 @@ void symm_body_barrier(symm_cta *c) {
         symm_give_line(symm_outbox(c, symm_peer(c->a, q)));
 }
 
-static uint32_t next_epoch(uint32_t e) {
-    return e == UINT32_MAX
-               ? 2
-               : e + 1; /* never 0, which is what unused words hold; the parity goes on */
-}
-
 static void read_scalar(symm_cta *c) {
     uint64_t bits = c->a->scalar;
     if (c->a->scalar_ptr) {
@@ -80,18 +74,37 @@ static void run_body(symm_kernel_id id, symm_cta *c) {
     }
 }
 
+/* Peers are told before the user may use the buffers again. */
+static void leave_early(symm_cta *c) {
+    c->out->epoch += c->ctl->ahead.calls; /* the number of the call */
+    symm_tell_peers(c);
+    symm_fence(); /* pairs with symm_direct_check */
+}
+
+/* Givers that go ahead: no entry, no exit, no epoch. */
+static void run_ahead(symm_kernel_id id, symm_cta *c) {
+    read_scalar(c);
+    run_body(id, c);
+    if (c->out->code) leave_early(c);
+}
+
 void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
     uint64_t scalars[SYMM_MAX_RANKS];
     symm_ctl *ctl = symm_ctl_of(a, a->rank);
-    symm_args staged;
-    const uint32_t epoch = next_epoch(ctl->epoch[0]), either = a->flags & SYMM_ARG_EITHER;
+    symm_args staged, signed_too;
+    memset(out, 0, sizeof *out);
+    if (symm_kernels[id].flags & SYMM_K_AHEAD) {
+        run_ahead(id, &(symm_cta){.a = a, .ctl = ctl, .out = out, .scalars = scalars});
+        return;
+    }
+    a = symm_ahead_sign(ctl, a, &signed_too);
+    const uint32_t epoch = symm_next_epoch(ctl->epoch[0]), either = a->flags & SYMM_ARG_EITHER;
     if (either) a = symm_way_take(a, ctl, epoch, &staged);
     symm_cta c = {.a = a, .ctl = ctl, .out = out, .scalars = scalars};
-    memset(out, 0, sizeof *out);
     c.timed = either && symm_way_times(&c, epoch);
     read_scalar(&c);
     for (c.cta = 0; c.cta < a->nctas && !out->code; c.cta++) {
-        c.epoch = next_epoch(c.ctl->epoch[c.cta]);
+        c.epoch = symm_next_epoch(c.ctl->epoch[c.cta]);
         c.heard = 0;
         c.walk = 0;
         if (c.cta == 0) symm_way_say(&c);
@@ -107,9 +120,9 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
         if (!out->code) advance(&c);
     }
     if (out->code) {
-        symm_tell_peers(&c);
-        symm_fence(); /* before the user may use the buffers again: pairs with symm_direct_check */
+        leave_early(&c);
     } else {
+        ctl->ahead.said = 0; /* all have compared it */
         if (c.timed) symm_way_learn(&c);
         expect_next(&c, symm_kernels[id].cap == SYMM_CAP_PACKETS);
     }

@@ -1,8 +1,8 @@
 /* one_hop.c - the collectives in which data crosses once: all_gather, reduce_scatter, all_to_all,
- * broadcast, reduce, gather, scatter. A shape says who hands what to whom; three ways serve every
+ * broadcast, gather, scatter. A shape says who hands what to whom; three ways serve every
  * shape:
  *
- *   push   packets into the receivers' scratch. Small messages.
+ *   push   packets into the receivers' scratch. Small messages; with a root: ahead.c.
  *   pull   receivers load from the givers' windows, through the kernel, or from their staging; or
  *          a giver in no window sends packets. Large messages.
  *   share  with a root, where nothing is staged: givers store a part of what the others load into
@@ -66,7 +66,6 @@ SYMM_DEV void symm_push_out(const symm_cta *c, symm_shape s, uint64_t packets) {
         symm_part part = symm_chunk_of(symm_part_bytes(c), SYMM_PACKET_LOG, k);
         for (int q = 1; q < a->nranks; q++) {
             int peer = symm_peer(a, q);
-            if (!symm_takes(c, s, peer)) continue;
             symm_packet_put(c, symm_slot(c, peer, 0, a->rank) + k * SYMM_PACKET_STRIDE,
                             (const char *)a->src + symm_part_for(c, s, peer) + part.at, part.len);
         }
@@ -85,12 +84,11 @@ SYMM_DEV int symm_push_reduce(symm_cta *c, symm_shape s, uint64_t k, symm_part p
     symm_reduce_here(c, (char *)a->dst + part.at, srcs, part.len >> a->host.esize_log);
     return 0;
 }
-/* One packet of each giver, copied out. */
+/* One packet of each rank, copied out. */
 SYMM_DEV int symm_push_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part part) {
     const symm_args *a = c->a;
     for (int q = 1; q < a->nranks; q++) {
         int peer = symm_peer(a, q);
-        if (!symm_gives(c, s, peer)) continue;
         char *packet = symm_slot(c, a->rank, 0, peer) + k * SYMM_PACKET_STRIDE;
         if (symm_packet_wait(c, packet, peer)) return 1;
         symm_move_cached((char *)a->dst + symm_part_from(c, s, peer) + part.at,
@@ -102,15 +100,14 @@ SYMM_DEV int symm_push_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part par
 SYMM_DEV void symm_push(symm_cta *c, symm_shape s) {
     const symm_args *a = c->a;
     const uint64_t packets = symm_chunks(symm_part_bytes(c), SYMM_PACKET_LOG);
-    if (symm_gives(c, s, a->rank)) symm_push_out(c, s, packets);
-    if (!symm_takes(c, s, a->rank)) return;
+    symm_push_out(c, s, packets);
     if (s.reduces && symm_scalars(c)) return;
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
         symm_part part = symm_chunk_of(symm_part_bytes(c), SYMM_PACKET_LOG, k);
         if (s.reduces ? symm_push_reduce(c, s, k, part) : symm_push_copy(c, s, k, part)) return;
     }
     /* A packet of this epoch and signature has come from each. */
-    c->heard = !s.root_gives && packets > (unsigned)c->cta;
+    c->heard = packets > (unsigned)c->cta;
 }
 
 /* ---- pull ------------------------------------------------------------------------------------ */
@@ -353,7 +350,6 @@ SYMM_DEV void symm_pull(symm_cta *c, symm_shape s) {
 #define SYMM_SHAPE_RS  ((symm_shape){.src_each = 1, .reduces = 1})
 #define SYMM_SHAPE_A2A ((symm_shape){.src_each = 1, .dst_each = 1})
 #define SYMM_SHAPE_BC  ((symm_shape){.root_gives = 1})
-#define SYMM_SHAPE_RD  ((symm_shape){.root_takes = 1, .reduces = 1})
 #define SYMM_SHAPE_GA  ((symm_shape){.dst_each = 1, .root_takes = 1})
 #define SYMM_SHAPE_SC  ((symm_shape){.src_each = 1, .root_gives = 1})
 
@@ -371,12 +367,8 @@ SYMM_PUSH(rs, RS)
 SYMM_PULL(rs, RS)
 SYMM_PUSH(a2a, A2A)
 SYMM_PULL(a2a, A2A)
-SYMM_PUSH(bc, BC)
 SYMM_PULL(bc, BC)
-SYMM_PUSH(rd, RD) /* large messages: by slices (all_reduce.c) */
-SYMM_PUSH(ga, GA)
 SYMM_PULL(ga, GA)
-SYMM_PUSH(sc, SC)
 SYMM_PULL(sc, SC)
 void symm_body_ag_local(symm_cta *c) {
     if (c->cta == 0) symm_move(c, c->a->dst, c->a->src, symm_part_bytes(c));

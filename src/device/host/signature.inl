@@ -10,7 +10,8 @@
  *   the peer in epoch e-1. The peer had spoken inside its kernel e-1, so its kernel e-2, the last
  *   user of this parity, had ended. What it said is a release and our wait an acquire, so its reads
  *   of e-2 happen before our writes of e. Nothing here depends on which kernels, how many CTAs or
- *   which sizes those were; a count of zero runs a kernel too. */
+ *   which sizes those were; a count of zero runs a kernel too. Calls in which ranks go ahead
+ *   (ahead.c) have no epoch, and touch nothing of what is meant here. */
 
 SYMM_DEV void symm_post_signature(const symm_cta *c) {
     for (int q = 1; q < c->a->nranks; q++) {

@@ -239,7 +239,10 @@ static void dump_words(writer *w, symm_comm *c, int r) {
 /* Collectives that a rank has finished. */
 static uint32_t dump_epoch(symm_comm *c, int r) {
     uint32_t epoch = 0;
-    if (!c->cuda) return __atomic_load_n(&symm_comm_ctl(c, r)->epoch[0], __ATOMIC_RELAXED);
+    const symm_ctl *ctl = symm_comm_ctl(c, r);
+    if (!c->cuda)
+        return __atomic_load_n(&ctl->epoch[0], __ATOMIC_RELAXED) +
+               __atomic_load_n(&ctl->ahead.calls, __ATOMIC_RELAXED);
     c->vmm->copy(&epoch, &gpu_ctl(c, r)->epoch[0], sizeof epoch);
     return epoch;
 }

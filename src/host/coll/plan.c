@@ -19,11 +19,17 @@ enum { ROWS = sizeof table / sizeof table[0] };
 #define NT_BYTES \
     (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
+/* Messages of a rank that goes ahead: a lap of them stays in an L2. */
+#define AHEAD_RING (1u << 20)
+
 /* From here on buffers in no window are read through the kernel; below, its 1.6 us are more than
  * the second copy through scratch. Of a part, where a buffer has one for each rank. */
 #define DIRECT_BYTES (16u << 10)
 
-static uint64_t packet_cap(const symm_plan_env *env, int cap) {
+static uint64_t packet_cap(const symm_plan_env *env, const symm_kernel_row *row) {
+    const int cap = row->cap;
+    const uint64_t parts = symm_holds_parts(symm_colls[row->coll].in, env->nranks);
+    if (cap == SYMM_CAP_AHEAD) return env->scratch.host.ahead_ring / 4 / parts & ~63ull;
     if (cap == SYMM_CAP_LL) return env->scratch.gpu.ll_slot / 2;
     if (cap == SYMM_CAP_LINES) return symm_plan_gpu_lines_cap(env);
     uint64_t slot = env->scratch.host.packet_slot / SYMM_PACKET_STRIDE * SYMM_PACKET_BYTES;
@@ -70,7 +76,7 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
         text = "needs more ranks";
     else if (row->max_ranks && env->nranks > row->max_ranks)
         text = row->max_ranks == 1 ? "is for one rank" : "is for fewer ranks";
-    else if (row->cap != SYMM_CAP_NONE && symm_plan_message(call) > packet_cap(env, row->cap))
+    else if (row->cap != SYMM_CAP_NONE && symm_plan_message(call) > packet_cap(env, row))
         text = "packets: the message is larger than the packet scratch (SYMM_SCRATCH)";
     else if (row->places && env->scratch.gpu.line_slot < (unsigned)row->places * 512u)
         text = "lines: there is too little scratch (SYMM_SCRATCH)";
@@ -127,9 +133,12 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
 
 /* What is swapped goes through scratch: a peer may not read what the owner overwrites. A reduction
  * needs room for a slice of each rank's chunk, whose ends are whole lines, in four chunks of
- * staging (zerocopy.inl); where each rank decides for its own counts, a peer's may be in use. */
+ * staging (zerocopy.inl); where each rank decides for its own counts, a peer's may be in use. What
+ * several ranks read of one buffer, the kernel would copy for one after the other. */
 static int goes_direct(const symm_plan_env *env, const symm_call *call, uint64_t chunk) {
-    const int reduces = (symm_colls[call->coll].flags & SYMM_COLL_REDUCES) != 0;
+    const symm_coll_row *row = &symm_colls[call->coll];
+    const int reduces = (row->flags & SYMM_COLL_REDUCES) != 0;
+    if (env->adapts && row->root_gives && row->in == SYMM_COUNT && env->nranks > 2) return 0;
     const uint64_t bytes =
         call->local ? call->local / (2u * (unsigned)env->nranks) : symm_plan_message(call);
     if ((call->local && reduces) || call->swapped) return 0;
@@ -188,7 +197,10 @@ uint64_t symm_plan_p2p_ring(uint64_t bytes, int nranks) {
 
 symm_scratch symm_plan_scratch(uint64_t bytes, int nranks) {
     symm_scratch s = {{0}};
-    uint64_t packets = bytes / 4; /* the rest is for staging, where the large messages go */
+    s.host.ahead_ring = AHEAD_RING;
+    while (s.host.ahead_ring > bytes / 32) s.host.ahead_ring /= 2;
+    /* The rest is for staging, where the large messages go. */
+    const uint64_t packets = bytes / 4 - s.host.ahead_ring;
     s.host.packet_off = SYMM_CTL_BYTES;
     s.host.packet_slot =
         packets / (4u * (unsigned)nranks) / SYMM_PACKET_STRIDE * SYMM_PACKET_STRIDE;
@@ -197,7 +209,8 @@ symm_scratch symm_plan_scratch(uint64_t bytes, int nranks) {
     s.host.p2p_off =
         s.host.packet_off + ((4u * (unsigned)nranks * s.host.packet_slot + 4095) & ~4095ull);
     s.host.p2p_ring = symm_plan_p2p_ring(bytes, nranks);
-    s.host.stage_off = s.host.p2p_off + ((s.host.p2p_ring * (unsigned)nranks + 4095) & ~4095ull);
+    s.host.ahead_off = s.host.p2p_off + ((s.host.p2p_ring * (unsigned)nranks + 4095) & ~4095ull);
+    s.host.stage_off = s.host.ahead_off + ((s.host.ahead_ring + 4095) & ~4095ull);
     s.host.stage_bytes = (bytes - (s.host.stage_off - SYMM_CTL_BYTES)) / 2 & ~4095ull;
     return s;
 }
@@ -287,11 +300,11 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
 
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
-    uint64_t constants[] = {CHUNK_BYTES,         NT_BYTES,       DIRECT_BYTES,
-                            SYMM_PACKET_BYTES,   SYMM_CTL_BYTES, sizeof(symm_ctl),
-                            sizeof(symm_inbox),  SYMM_P2P_RING,  SYMM_P2P_RING_FEW,
-                            SYMM_P2P_SMALL,      SYMM_P2P_CHUNK, SYMM_P2P_SHORT,
-                            SYMM_P2P_SHORT_CHUNK};
+    uint64_t constants[] = {CHUNK_BYTES,          NT_BYTES,       DIRECT_BYTES,
+                            SYMM_PACKET_BYTES,    SYMM_CTL_BYTES, sizeof(symm_ctl),
+                            sizeof(symm_inbox),   SYMM_P2P_RING,  SYMM_P2P_RING_FEW,
+                            SYMM_P2P_SMALL,       SYMM_P2P_CHUNK, SYMM_P2P_SHORT,
+                            SYMM_P2P_SHORT_CHUNK, AHEAD_RING,     SYMM_AHEAD_SLOTS};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));
@@ -308,9 +321,12 @@ void symm_plan_kernels(int gpu,
                        void (*row)(void *arg, const char *name, const char *coll, const char *types,
                                    const char *range, const char *how),
                        void *arg) {
-    static const char *const range[] = {"any size", "packet scratch of one rank",
-                                        "packet scratch of all ranks", "LL scratch of one rank",
-                                        "line scratch of one rank"};
+    static const char *const range[] = {"any size",
+                                        "packet scratch of one rank",
+                                        "packet scratch of all ranks",
+                                        "LL scratch of one rank",
+                                        "line scratch of one rank",
+                                        "a quarter of a ring"};
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *r = &symm_kernels[k];
         if (!(r->flags & (gpu ? SYMM_K_GPU : SYMM_K_HOST))) continue;

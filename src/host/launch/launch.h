@@ -169,11 +169,14 @@ symmResult_t symm_launch_drain(symm_comm *c, int *runs);
 
 /* ---------------------------------------------------------------------------------------------- */
 
+/* Whether every rank hears from every rank in it. */
+static inline int symm_launch_hears(const symm_launch *l) {
+    return symm_call_hears(&l->call) && !(symm_kernels[l->plan.kernel].flags & SYMM_K_AHEAD);
+}
 /* Behind every launch that succeeded. */
 static inline void symm_launch_done(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                     int captured) {
-    if (c->order.observer)
-        c->order.observer->called(c, stream, symm_call_hears(&l->call), captured);
+    if (c->order.observer) c->order.observer->called(c, stream, symm_launch_hears(l), captured);
 }
 
 #endif

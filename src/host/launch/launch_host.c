@@ -21,17 +21,27 @@ typedef struct {
     symm_args args;
 } task;
 
+/* A peer has left where this rank waits for it: had they called different things before? A rank
+ * that went ahead may have left without noticing. */
+static symmResult_t code_of(const symm_comm *c, const symm_outcome *o) {
+    char text[SYMM_ERR_TEXT];
+    if (o->code == symmRemoteError && symm_call_log_differ(c, text, sizeof text))
+        return symmMismatch;
+    return (symmResult_t)o->code;
+}
+
 static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
+    const symmResult_t code = code_of(c, o);
     if (o->stage == SYMM_STAGE_DIRECT && o->err) /* else another rank has said why */
         symm_host_task_unreachable(o, why, sizeof why);
     else
-        symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
+        symm_comm_reason(c, code, o->rank, why, sizeof why);
     SYMM_SAY(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
-    symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
-    return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
+    symm_comm_fail(c, code, o->rank, text);
+    return SYMM_ERR(code, "communicator %s: %s", c->name, text);
 }
 
 static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_args *a) {
@@ -69,7 +79,7 @@ static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) 
                                 .args = t,
                                 .bytes = sizeof *t,
                                 .what = "a collective",
-                                .hears = symm_call_hears(&l->call),
+                                .hears = symm_launch_hears(l),
                                 .kept = k,
                                 .held = &symm_keep_held};
     const symmResult_t r = symm_host_task_capture(l->comm, &job, stream);

@@ -1,6 +1,7 @@
-/* copy_choice.c - whether libc's memcpy crawls on this machine. Runs once per process, in
- * symm_reduce_init, on the thread that comes first. After symm_reduce_init a thread reads
- * symm_copy_apart without synchronisation.
+/* choice.c - which code moves and reduces on this machine: the instruction set, and whether libc's
+ * memcpy crawls. Once per process, in symm_reduce_init, on the thread that comes first. The only
+ * synchronisation is pthread_once: after symm_reduce_init a thread reads symm_reduce and
+ * symm_copy_apart without any.
  *
  * libc takes `rep movsb` for large spans where the processor says that it is fast. Some
  * processors that say so (AMD's Zen 3 and 4, where glibc does not know better) do 1 to 4 GB/s
@@ -8,11 +9,17 @@
  * a little faster than vectors. Which of the two this machine is cannot be told by its name:
  * libc, microcode and GLIBC_TUNABLES have their say. So it is measured: 50 to 70 us, once. */
 #define _GNU_SOURCE
+#include "reduce.h"
+
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
-#include "reduce.h"
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 enum {
     SPAN = 32 << 10, /* more than any threshold of libc's for `rep movsb`, and in the first cache */
@@ -63,4 +70,52 @@ static void libc_copy(void *dst, const void *src, size_t bytes) {
 
 void symm_copy_choose(const symm_reduce_table *table) {
     symm_copy_apart = symm_copy_crawls(libc_copy, table->copy_vectors);
+}
+
+/* ---- the instruction set --------------------------------------------------------------------- */
+
+extern const symm_reduce_table symm_reduce_base;
+#if defined(__x86_64__)
+extern const symm_reduce_table symm_reduce_avx2, symm_reduce_avx512;
+#endif
+
+const symm_reduce_table *symm_reduce;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+#if defined(__x86_64__)
+/* Compilers disagree whether __builtin_cpu_supports knows f16c; that the system saves its registers
+ * follows from avx2. */
+static int has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static int has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && has_f16c();
+}
+
+static int has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+const symm_reduce_table *symm_reduce_isa(const char *isa) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (strcmp(isa, "avx512") == 0) return has_avx512() ? &symm_reduce_avx512 : NULL;
+    if (strcmp(isa, "avx2") == 0) return has_avx2() ? &symm_reduce_avx2 : NULL;
+#endif
+    return strcmp(isa, "base") == 0 ? &symm_reduce_base : NULL;
+}
+
+static void pick(void) {
+    static const char *const best_first[] = {"avx512", "avx2", "base"};
+    for (size_t i = 0; symm_reduce == NULL; i++) symm_reduce = symm_reduce_isa(best_first[i]);
+    symm_copy_choose(symm_reduce);
+}
+
+void symm_reduce_init(void) {
+    pthread_once(&once, pick);
 }
