@@ -23,7 +23,7 @@
  *  - collective: every rank of the communicator makes the call, in the same order. If ranks differ,
  *    all get symmMismatch, whose text says who called what, and the communicator is over.
  *    A collective that is refused on one rank (symmInvalidArgument, symmInvalidUsage) was not made
- *    there, and the other ranks wait for it. That wait ends with symmCommAbort or symmCommRevoke,
+ *    there, and others may wait for it. That wait ends with symmCommAbort or symmCommRevoke,
  *    or when the refused rank makes a different collective.
  *
  * Threads
@@ -475,8 +475,8 @@ SYMM_API symmResult_t symmMemMulticastPtr(symmComm_t comm, const void *mem, size
  * addresses of one memory (the own pointer and that of symmWindowPeerPtr), and memory that another
  * rank's buffers have in the same call. Windows may overlap.
  * Order: collective.
- * Errors: symmMismatch, at the latest in the next call, where ranks differ in collective, count,
- * type, reduction or root; of symmAlltoAll also in whether it is in place.
+ * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root; of
+ * symmAlltoAll also in whether it is in place. Small calls with a root: in the rank's next wait.
  * GPUs: docs/gpu-rules.md has what a program owes about destroyed streams, captures, several
  * communicators, ranks that share a GPU, and kernels launched programmatically behind ours. */
 

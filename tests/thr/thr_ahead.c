@@ -104,6 +104,17 @@ static void stays(_Atomic int *at, int want) {
     usleep(STILL_MS * 1000);
     T_EQ(atomic_load(at), want);
 }
+/* What a report says that a rank waits for. */
+static void waits_for(const course *m, int rank, const char *text) {
+    char dump[8192] = "";
+    FILE *f = tmpfile();
+    T_CHECK(f);
+    T_OK(symmCommDump(m->comm[rank], fileno(f)));
+    rewind(f);
+    T_CHECK(fread(dump, 1, sizeof dump - 1, f) > 0);
+    fclose(f);
+    T_MSG(dump, text);
+}
 static void looker(const watched *w) {
     course *m = w->m;
     const int many = is_taker(m, 1); /* takers */
@@ -113,6 +124,8 @@ static void looker(const watched *w) {
         atomic_store(&m->go[1], m->calls); /* the other one has none yet */
         T_EQ(within(&m->taken[1], w->ahead), w->ahead);
         stays(given, w->ahead);
+        waits_for(m, 0, "waiting for rank 2"); /* the root; the other taker: */
+        waits_for(m, 0, "waiting for rank 0");
     }
     atomic_store(&m->go[many ? 2 : 0], 1);
     T_CHECK(within(given, w->ahead + 1) > w->ahead);
@@ -189,6 +202,27 @@ static void random_rank(int rank, int n, void *arg) {
 static void random_calls_are_right(void) {
     course m = {.seed = ck_seed()};
     open_all(&m);
+    T_THREADS(RANKS, random_rank, &m);
+    close_all(&m);
+}
+
+/* Large ones take another way then, as a ring holds little. */
+static void in_little_scratch(void) {
+    setenv("SYMM_SCRATCH", "1M", 1);
+    random_calls_are_right();
+}
+
+/* Numbers of messages, of which flags have 32 bits. */
+static void numbers_go_on(void) {
+    const uint64_t last = UINT32_MAX - 300;
+    course m = {.seed = ck_seed()};
+    open_all(&m);
+    for (int r = 0; r < RANKS; r++) {
+        symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, m.comm[r]);
+        symm_ahead *a = &c->ctl->ahead;
+        a->seen = last;
+        for (int p = 0; p < RANKS; p++) a->from[p].number = a->taken[p].number = last;
+    }
     T_THREADS(RANKS, random_rank, &m);
     close_all(&m);
 }
@@ -320,6 +354,48 @@ static void a_root_that_leaves_too_early(void) {
     for (int r = 1; r < RANKS; r++) T_OK(symmCommDestroy(m.comm[r]));
 }
 
+/* It went ahead, and waits elsewhere: in a receive, which looks at no signature. */
+static void rank_elsewhere(int rank, int n, void *arg) {
+    course *m = arg;
+    int x[RANKS] = {0};
+    (void)n;
+    if (rank == 0) {
+        T_OK(symmBroadcast(x, x, 1, symmInt32, 0, m->comm[0], NULL));
+        T_ERR(symmRecv(x, 1, symmInt32, 1, m->comm[0], NULL), symmMismatch);
+    } else {
+        T_ERR(symmAllReduce(x, x, 1, symmInt32, symmSum, m->comm[rank], NULL), symmMismatch);
+    }
+    T_MSG(symmGetLastError(m->comm[rank]), "symmBroadcast");
+}
+static void a_root_that_goes_elsewhere(void) {
+    T_EXPECT_WARNINGS();
+    course m = {.bytes = SMALL};
+    open_all(&m);
+    T_THREADS(RANKS, rank_elsewhere, &m);
+    close_all(&m);
+}
+
+/* Rank 0 waits for a message of rank 1, which waits for room, that is for rank 2, which waits for
+ * another message of rank 0. */
+static void rank_of_a_ring(int rank, int n, void *arg) {
+    course *m = arg;
+    int x[RANKS] = {0}, y[RANKS];
+    symmResult_t r = symmSuccess;
+    (void)n;
+    for (int i = 0; rank < 2 && i < SYMM_AHEAD_SLOTS && !r; i++)
+        r = symmBroadcast(x, x, 1, symmInt32, 1, m->comm[rank], NULL);
+    if (!r) r = symmReduce(x, y, 1, symmInt32, symmSum, rank == 2 ? 2 : 0, m->comm[rank], NULL);
+    if (!r) r = symmBarrier(m->comm[rank], NULL);
+    T_EQ(r, symmMismatch);
+}
+static void ranks_that_wait_in_a_ring(void) {
+    T_EXPECT_WARNINGS();
+    course m = {.bytes = SMALL};
+    open_all(&m);
+    T_THREADS(RANKS, rank_of_a_ring, &m);
+    close_all(&m);
+}
+
 static void revoked_rank(int rank, int n, void *arg) {
     course *m = arg;
     int x = 0;
@@ -346,6 +422,7 @@ static void a_root_that_waits_is_woken(void) {
     close_all(&m);
 }
 
-T_MAIN(T(by_so_many_messages), T(by_so_many_bytes), T(random_calls_are_right), T(replays_are_right),
-       T(ranks_that_differ_are_told), T(a_root_that_leaves), T(a_root_that_leaves_too_early),
+T_MAIN(T(by_so_many_messages), T(by_so_many_bytes), T(random_calls_are_right), T(in_little_scratch),
+       T(numbers_go_on), T(replays_are_right), T(ranks_that_differ_are_told), T(a_root_that_leaves),
+       T(a_root_that_leaves_too_early), T(a_root_that_goes_elsewhere), T(ranks_that_wait_in_a_ring),
        T(a_root_that_waits_is_woken))

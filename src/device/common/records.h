@@ -69,7 +69,7 @@ typedef struct {
 /* What a rank called last and is doing now, for messages about ranks that differ (call_log.h).
  * Written by the owner's host side, read by peers; an entry's seq is cleared before it changes
  * and stored, released, at its end. Whole cache lines: what follows lies in lines too. */
-#define SYMM_CALL_LOG_CALLS 64
+#define SYMM_CALL_LOG_CALLS 128
 #define SYMM_CALL_LOG_STEPS 4
 #define SYMM_CALL_LOG_TEXT  56
 typedef struct { /* seq: refused << 48 | number; what: root << 48 | collective << 32 |
@@ -152,6 +152,9 @@ typedef struct {
 #define SYMM_AHEAD_SLOTS 64 /* messages that a giver may be ahead of a taker */
 #define SYMM_AHEAD_TINY  48 /* bytes that travel in the head itself */
 #define SYMM_AHEAD_ALL   (-1)
+/* Messages of up to SHORT bytes lie in the first NEAR bytes of a ring, which stay in the caches. */
+#define SYMM_AHEAD_SHORT (32u << 10)
+#define SYMM_AHEAD_NEAR  (256u << 10)
 
 typedef struct
 { /* flag: {its number, what the giver has called so far}, released behind the rest */
@@ -162,9 +165,10 @@ typedef struct
 typedef struct {
     /* Owner only. said: 0, or such calls since the last collective in which every rank has heard
      * from every rank, hashed; it is part of the next one's signature. calls: all, for messages.
-     * seen: all messages up to this one are known to have been taken. */
-    uint32_t said, calls;
-    uint64_t seen, pad[6];
+     * awaits: 1 + the rank that it waits for, 0 none; for people. seen: all messages up to this one
+     * are known to have been taken. */
+    uint32_t said, calls, awaits, pad0;
+    uint64_t seen, pad[5];
     /* Owner only. Of each giver, itself too: the last message that has come up in this rank's
      * calls, and where the next one may begin. Of its own messages: where they begin and for whom
      * they are, a rank or SYMM_AHEAD_ALL. */
@@ -510,6 +514,7 @@ SYMM_STATIC_ASSERT(sizeof(symm_way) == 64, "what follows keeps its lines");
 SYMM_STATIC_ASSERT(sizeof(symm_inbox) == 128, "two cache lines per source");
 SYMM_STATIC_ASSERT(sizeof(symm_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_pair) == 64 && sizeof(symm_unequal) == 64, "one line each");
+SYMM_STATIC_ASSERT(SYMM_CALL_LOG_CALLS > SYMM_AHEAD_SLOTS + 1, "who is ahead has its calls");
 SYMM_STATIC_ASSERT(sizeof(symm_ahead_head) == 64 && sizeof(symm_ahead) % 64 == 0, "whole lines");
 SYMM_STATIC_ASSERT(sizeof(symm_p2p_head) == 64, "a tiny message is one line");
 SYMM_STATIC_ASSERT(sizeof(symm_p2p_in) % 64 == 0 && sizeof(symm_p2p_out) == 256 &&

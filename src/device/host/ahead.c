@@ -19,13 +19,15 @@
 #include "device/common/kernels.h"
 #include "dev.h"
 
-/* Messages of up to SHORT bytes walk through the ring's first LAP: it stays in the caches. */
-enum { SHORT = 32 << 10, LAP = 256 << 10 };
-
 typedef struct { /* who gives: the root, each taker its part if the source has one for each; or all
                   * others, to the root */
     int root_gives, each, reduces;
 } shape;
+
+typedef struct {
+    int giver;
+    uint64_t number, at; /* at: where it begins in the giver's ring */
+} message;
 
 typedef struct {
     symm_cta *c;
@@ -35,13 +37,9 @@ typedef struct {
     uint64_t part, step; /* bytes of a part, and from one to the next in the ring */
     uint64_t since;      /* a wait's */
     uint32_t looks;      /* that have failed, since the core was given away */
+    const message *all;  /* at the root: those that it takes, by giver */
     int astray;          /* a peer that has called something else, if the next look fails; or -1 */
 } ahead;
-
-typedef struct {
-    int giver;
-    uint64_t number, at; /* at: where it begins in the giver's ring */
-} message;
 
 static symm_ahead *of(const ahead *m, int rank) {
     return &symm_ctl_of(m->a, rank)->ahead;
@@ -68,9 +66,10 @@ static int is_tiny(const ahead *m) {
 static message next_of(const ahead *m, int giver) {
     const uint64_t parts = m->s.each ? (unsigned)m->a->nranks : 1u, ring = ring_of(m);
     const uint64_t bytes = is_tiny(m) ? 0 : parts * m->step;
+    const uint64_t used =
+        bytes <= SYMM_AHEAD_SHORT && SYMM_AHEAD_NEAR < ring ? SYMM_AHEAD_NEAR : ring;
     uint64_t at = m->own->from[giver].at;
-    if ((at & (ring - 1)) + bytes > (bytes <= SHORT && LAP < ring ? LAP : ring))
-        at = (at + ring - 1) & ~(ring - 1);
+    if (bytes && (at & (ring - 1)) + bytes > used) at = (at + ring - 1) & ~(ring - 1);
     m->own->from[giver].at = at + bytes;
     return (message){giver, ++m->own->from[giver].number, at};
 }
@@ -99,16 +98,22 @@ static int leave(ahead *m, uint32_t code, int rank, int stage) {
     return 1;
 }
 
-/* Whether peer is in a later call than this rank, or in another one: it has posted its signature of
- * a collective in which all hear from all, given a message that has not come up here, or it wants
- * one that this rank has not given. `given`: the last one that it has. What peer gave and took
- * before is visible then: pairs with symm_post_signature, give and wait_for. */
-static int has_gone_on(const ahead *m, int peer, uint64_t given) {
-    const uint64_t next = m->own->from[peer].number + 1;
+/* Whether peer is in another call than this rank, or further on in the same one: it has posted its
+ * signature of a collective in which all hear from all, or it wants a message that this rank has
+ * not given (`given`: the last one that it has); or it has given a message that has not come up
+ * here. What peer gave and took before is visible then: pairs with symm_post_signature, wait_for
+ * and give. */
+static int has_said(const ahead *m, int peer, uint64_t given) {
     const symm_inbox *box = symm_inbox_of(m->c, peer);
     return (uint32_t)(symm_ld_acquire(&box->sig[m->c->epoch & 1u]) >> 32) == m->c->epoch ||
-           symm_ld_acquire(&m->own->taken[peer].wants) > given ||
-           symm_ld_acquire(&head_of(m, peer, next)->flag) >> 32 == (uint32_t)next;
+           symm_ld_acquire(&m->own->taken[peer].wants) > given;
+}
+static int has_given(const ahead *m, int peer) {
+    const uint64_t next = m->own->from[peer].number + 1;
+    return symm_ld_acquire(&head_of(m, peer, next)->flag) >> 32 == (uint32_t)next;
+}
+static int has_gone_on(const ahead *m, int peer, uint64_t given) {
+    return has_said(m, peer, given) || has_given(m, peer);
 }
 
 /* Every `spin` looks that have failed: non-zero if it is time for more than looking. */
@@ -124,6 +129,7 @@ static int is_slow(ahead *m) {
  * gone on, or -1; if it had before, it has called something else. */
 static int rest(ahead *m, int peer, int astray, int stage) {
     const int again = astray >= 0 && astray == m->astray;
+    symm_st_relaxed4(&m->own->awaits, (uint32_t)peer + 1);
     if (symm_wait_abort(m->c, stage)) return 1;
     if (again) return leave(m, symmMismatch, astray, stage);
     m->astray = astray;
@@ -146,9 +152,9 @@ static int slowest(const ahead *m, uint64_t *low) {
     return who;
 }
 
-/* Moves `seen` on, up to the message before g. The rank that has not taken the one behind it; -1:
- * all have been taken. */
-static int look(const ahead *m, const message *g) {
+/* Moves `seen` on, up to the message before g. The rank that has not taken the one behind it, and
+ * in *had what that has taken; -1: all have been taken. */
+static int look(const ahead *m, const message *g, uint64_t *had) {
     symm_ahead *own = m->own;
     uint64_t low = 0;
     int last = -1;
@@ -156,9 +162,9 @@ static int look(const ahead *m, const message *g) {
         const uint64_t k = own->seen + 1;
         const int64_t taker = own->given[k % SYMM_AHEAD_SLOTS].taker;
         if (taker == SYMM_AHEAD_ALL && last < 0) last = slowest(m, &low);
-        if (taker == SYMM_AHEAD_ALL && low < k) return last;
-        if (taker != SYMM_AHEAD_ALL && symm_ld_acquire(&own->taken[taker].number) < k)
-            return (int)taker; /* pairs with took */
+        /* pairs with took */
+        *had = taker == SYMM_AHEAD_ALL ? low : symm_ld_acquire(&own->taken[taker].number);
+        if (*had < k) return taker == SYMM_AHEAD_ALL ? last : (int)taker;
     }
     return -1;
 }
@@ -171,13 +177,15 @@ static int has_room(const ahead *m, const message *g) {
 }
 
 static int wait_for_room(ahead *m, const message *g) {
+    uint64_t had = 0;
+    int peer = -1;
     m->since = 0;
     m->astray = -1;
     while (!has_room(m, g)) {
-        const int peer = look(m, g);
-        if (has_room(m, g)) break;
-        if (is_slow(m) &&
-            rest(m, peer, has_gone_on(m, peer, g->number - 1) ? peer : -1, SYMM_STAGE_ARRIVE))
+        if (peer < 0 || symm_ld_relaxed(&m->own->taken[peer].number) != had)
+            peer = look(m, g, &had);
+        else if (is_slow(m) &&
+                 rest(m, peer, has_gone_on(m, peer, g->number - 1) ? peer : -1, SYMM_STAGE_ARRIVE))
             return 1;
     }
     return 0;
@@ -204,26 +212,40 @@ static int give(ahead *m, int taker) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
+/* A giver of this call whose message is of another one. */
+static int other_giver(const ahead *m) {
+    for (int q = 1; q < m->a->nranks; q++) {
+        const message *g = &m->all[symm_peer(m->a, q)];
+        const uint64_t flag = symm_ld_acquire(&head_of(m, g->giver, g->number)->flag);
+        if (flag >> 32 == (uint32_t)g->number && flag != flag_of(m, g)) return g->giver;
+    }
+    return -1;
+}
+
 /* Who has gone on. Behind a broadcast or a scatter every rank has what the root gave, so any peer
  * says it; else the giver alone. */
 static int gone_on(const ahead *m, const message *g) {
     const uint64_t given = m->own->from[m->a->rank].number;
-    if (!m->s.root_gives) return has_gone_on(m, g->giver, given) ? g->giver : -1;
+    if (m->all) return has_gone_on(m, g->giver, given) ? g->giver : other_giver(m);
     for (int q = 1; q < m->a->nranks; q++)
-        if (has_gone_on(m, symm_peer(m->a, q), given)) return symm_peer(m->a, q);
+        if (has_said(m, symm_peer(m->a, q), given)) return symm_peer(m->a, q);
+    for (int q = 1; q < m->a->nranks; q++)
+        if (has_given(m, symm_peer(m->a, q))) return symm_peer(m->a, q);
     return -1;
 }
 
 static int wait_for(ahead *m, const message *g) {
     const symm_ahead_head *head = head_of(m, g->giver, g->number);
     const uint64_t want = flag_of(m, g);
-    uint64_t flag;
+    uint64_t flag, *wants = &of(m, g->giver)->taken[m->a->rank].wants;
+    int said = 0;
     m->since = 0;
     m->astray = -1;
     while ((flag = symm_ld_acquire(&head->flag)) != want) { /* pairs with give */
         if (flag >> 32 == want >> 32) return leave(m, symmMismatch, g->giver, SYMM_STAGE_SIGNATURE);
         if (!is_slow(m)) continue;
-        symm_st_release(&of(m, g->giver)->taken[m->a->rank].wants, g->number); /* has_gone_on */
+        if (!said) symm_st_release(wants, g->number); /* pairs with has_said */
+        said = 1;
         if (rest(m, g->giver, gone_on(m, g), SYMM_STAGE_PACKET)) return 1;
     }
     m->c->scalars[g->giver] = head->scalar;
@@ -251,18 +273,13 @@ static void from_root(ahead *m, int root) {
     took(m, &g);
 }
 
-static void at_root(ahead *m) {
+static void take_all(ahead *m, const message *g) {
     const symm_args *a = m->a;
     const void *srcs[SYMM_MAX_RANKS];
-    message g[SYMM_MAX_RANKS];
     for (int p = 0; p < a->nranks; p++) {
         char *to = (char *)a->dst + (m->s.reduces ? 0 : (unsigned)p * m->part);
-        srcs[p] = a->src;
-        if (p != a->rank) {
-            g[p] = next_of(m, p);
-            if (wait_for(m, &g[p])) return;
-            srcs[p] = bytes_of(m, &g[p], a->rank);
-        }
+        if (p != a->rank && wait_for(m, &g[p])) return;
+        srcs[p] = p == a->rank ? (const char *)a->src : bytes_of(m, &g[p], a->rank);
         if (m->s.reduces) continue;
         symm_move_cached(to, srcs[p], m->part);
         if (p != a->rank) took(m, &g[p]);
@@ -271,6 +288,15 @@ static void at_root(ahead *m) {
     symm_reduce_here(m->c, (char *)a->dst, srcs, a->count);
     for (int p = 0; p < a->nranks; p++)
         if (p != a->rank) took(m, &g[p]);
+}
+
+static void at_root(ahead *m) {
+    message g[SYMM_MAX_RANKS];
+    for (int p = 0; p < m->a->nranks; p++)
+        if (p != m->a->rank) g[p] = next_of(m, p);
+    m->all = g;
+    take_all(m, g);
+    m->all = NULL;
 }
 
 static void to_root(ahead *m, int root) {
@@ -295,6 +321,7 @@ static void run(symm_cta *c, shape s) {
         from_root(&m, a->host.root);
     else
         to_root(&m, a->host.root);
+    if (own->awaits) symm_st_relaxed4(&own->awaits, 0);
     if (!c->out->code) symm_st_relaxed4(&own->calls, own->calls + 1);
 }
 

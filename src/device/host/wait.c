@@ -48,13 +48,26 @@ void symm_tell_peers(const symm_cta *c) {
     }
 }
 
-/* A rank whose signature of this epoch differs from ours will never send what we wait for. */
+/* Whether peer p, which has not posted its signature of this epoch, has given a message that has
+ * not come up here (ahead.c). It would have posted that before, and we would see it: pairs with
+ * give. */
+static int has_gone_elsewhere(const symm_cta *c, int p) {
+    const uint64_t next = c->ctl->ahead.from[p].number + 1;
+    const symm_ahead *theirs = &symm_ctl_of(c->a, p)->ahead;
+    if (symm_ld_acquire(&theirs->head[next % SYMM_AHEAD_SLOTS].flag) >> 32 != (uint32_t)next)
+        return 0;
+    return symm_ld_acquire(&c->ctl->inbox[0][p].sig[c->epoch & 1u]) >> 32 != c->epoch;
+}
+
+/* A rank whose signature of this epoch differs from ours will never send what we wait for. Waits of
+ * no collective have epoch 0. */
 static int differing_rank(const symm_cta *c) {
     for (int p = 0; p < c->a->nranks; p++) {
         if (p == c->a->rank) continue;
         uint64_t w = symm_ld_acquire(
             &c->ctl->inbox[0][p].sig[c->epoch & 1u]); /* pairs with post_signature */
         if ((uint32_t)(w >> 32) == c->epoch && (uint32_t)w != c->a->sig) return p;
+        if (c->epoch && (uint32_t)(w >> 32) != c->epoch && has_gone_elsewhere(c, p)) return p;
     }
     return -1;
 }

@@ -19,7 +19,7 @@ enum { ROWS = sizeof table / sizeof table[0] };
 #define NT_BYTES \
     (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
-/* Messages of a rank that goes ahead: a lap of them stays in an L2. */
+/* Of a rank that goes ahead: room for several large messages. */
 #define AHEAD_RING (1u << 20)
 
 /* From here on buffers in no window are read through the kernel; below, its 1.6 us are more than
@@ -76,6 +76,8 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
         text = "needs more ranks";
     else if (row->max_ranks && env->nranks > row->max_ranks)
         text = row->max_ranks == 1 ? "is for one rank" : "is for fewer ranks";
+    else if (row->cap == SYMM_CAP_AHEAD && symm_plan_message(call) > packet_cap(env, row))
+        text = "the message is larger than a quarter of a ring";
     else if (row->cap != SYMM_CAP_NONE && symm_plan_message(call) > packet_cap(env, row))
         text = "packets: the message is larger than the packet scratch (SYMM_SCRATCH)";
     else if (row->places && env->scratch.gpu.line_slot < (unsigned)row->places * 512u)

@@ -303,12 +303,17 @@ const char *symm_call_log_fewer(const symm_comm *c, int rank, char *text, size_t
     return many ? symm_boot_ranks(in, c->nranks, text, cap) : text;
 }
 
-/* In set-up, rank waits for those that have not begun its step. In a collective, for those that
- * have finished fewer, and for those that have finished as many and not issued this one. */
+/* In set-up, rank waits for those that have not begun its step. Where ranks go ahead, for whom it
+ * says. Else, in a collective, for those that have finished fewer, and for those that have finished
+ * as many and not issued this one. */
 static int is_awaited(const symm_comm *c, int rank, int p, const uint32_t *epochs) {
     const symm_call_log *d = of(c, rank), *x = of(c, p);
     if (!symm_comm_sees(c, rank) || !symm_comm_sees(c, p)) return 0;
     if (get(&d->step) != get(&d->ended)) return get(&x->step) < get(&d->step);
+    const int told = c->cuda ? 0
+                             : (int)__atomic_load_n(&symm_comm_ctl(c, rank)->ahead.awaits,
+                                                    __ATOMIC_RELAXED); /* for people */
+    if (told) return p == told - 1;
     if (get(&d->captured) || get(&x->captured)) return 0;
     const int32_t ahead = (int32_t)(epochs[rank] - epochs[p]);
     if ((int32_t)((uint32_t)get(&d->calls) - epochs[rank]) <= 0) return 0; /* in none */

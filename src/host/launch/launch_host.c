@@ -21,20 +21,11 @@ typedef struct {
     symm_args args;
 } task;
 
-/* A peer has left where this rank waits for it: had they called different things before? A rank
- * that went ahead may have left without noticing. */
-static symmResult_t code_of(const symm_comm *c, const symm_outcome *o) {
-    char text[SYMM_ERR_TEXT];
-    if (o->code == symmRemoteError && symm_call_log_differ(c, text, sizeof text))
-        return symmMismatch;
-    return (symmResult_t)o->code;
-}
-
 static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
-    const symmResult_t code = code_of(c, o);
+    const symmResult_t code = (symmResult_t)o->code;
     if (o->stage == SYMM_STAGE_DIRECT && o->err) /* else another rank has said why */
         symm_host_task_unreachable(o, why, sizeof why);
     else
