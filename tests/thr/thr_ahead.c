@@ -34,6 +34,12 @@ static void close_all(course *m) {
     atomic_store(&m->given, 0);
 }
 
+static void all_run(void (*rank)(int rank, int n, void *arg), course m) {
+    open_all(&m);
+    T_THREADS(RANKS, rank, &m);
+    close_all(&m);
+}
+
 static unsigned char byte_of(int call, int part, size_t i) {
     return (unsigned char)(call * 31 + part * 7 + (int)(i % 251));
 }
@@ -200,10 +206,7 @@ static void random_rank(int rank, int n, void *arg) {
     }
 }
 static void random_calls_are_right(void) {
-    course m = {.seed = ck_seed()};
-    open_all(&m);
-    T_THREADS(RANKS, random_rank, &m);
-    close_all(&m);
+    all_run(random_rank, (course){.seed = ck_seed()});
 }
 
 /* Large ones take another way then, as a ring holds little. */
@@ -254,10 +257,7 @@ static void replaying_rank(int rank, int n, void *arg) {
     T_OK(symmStreamDestroy(stream));
 }
 static void replays_are_right(void) {
-    course m = {.bytes = 0};
-    open_all(&m);
-    T_THREADS(RANKS, replaying_rank, &m);
-    close_all(&m);
+    all_run(replaying_rank, (course){.bytes = 0});
 }
 
 /* ---- ranks that have called something else --------------------------------------------------- */
@@ -302,12 +302,7 @@ static void straying_rank(int rank, int n, void *arg) {
 }
 static void ranks_that_differ_are_told(void) {
     T_EXPECT_WARNINGS();
-    for (int i = 0; i < ASTRAY; i++) {
-        course m = {.calls = i};
-        open_all(&m);
-        T_THREADS(RANKS, straying_rank, &m);
-        close_all(&m);
-    }
+    for (int i = 0; i < ASTRAY; i++) all_run(straying_rank, (course){.calls = i});
 }
 
 /* ---- ends ------------------------------------------------------------------------------------ */
@@ -369,10 +364,7 @@ static void rank_elsewhere(int rank, int n, void *arg) {
 }
 static void a_root_that_goes_elsewhere(void) {
     T_EXPECT_WARNINGS();
-    course m = {.bytes = SMALL};
-    open_all(&m);
-    T_THREADS(RANKS, rank_elsewhere, &m);
-    close_all(&m);
+    all_run(rank_elsewhere, (course){.bytes = SMALL});
 }
 
 /* Rank 0 waits for a message of rank 1, which waits for room, that is for rank 2, which waits for
@@ -390,10 +382,7 @@ static void rank_of_a_ring(int rank, int n, void *arg) {
 }
 static void ranks_that_wait_in_a_ring(void) {
     T_EXPECT_WARNINGS();
-    course m = {.bytes = SMALL};
-    open_all(&m);
-    T_THREADS(RANKS, rank_of_a_ring, &m);
-    close_all(&m);
+    all_run(rank_of_a_ring, (course){.bytes = SMALL});
 }
 
 static void revoked_rank(int rank, int n, void *arg) {
@@ -416,10 +405,7 @@ static void revoked_rank(int rank, int n, void *arg) {
 /* A root that waits for room leaves when the communicator is revoked. */
 static void a_root_that_waits_is_woken(void) {
     T_EXPECT_WARNINGS();
-    course m = {.bytes = SMALL};
-    open_all(&m);
-    T_THREADS(RANKS, revoked_rank, &m);
-    close_all(&m);
+    all_run(revoked_rank, (course){.bytes = SMALL});
 }
 
 T_MAIN(T(by_so_many_messages), T(by_so_many_bytes), T(random_calls_are_right), T(in_little_scratch),

@@ -156,8 +156,8 @@ typedef struct {
 #define SYMM_AHEAD_SHORT (32u << 10)
 #define SYMM_AHEAD_NEAR  (256u << 10)
 
-typedef struct
-{ /* flag: {its number, what the giver has called so far}, released behind the rest */
+/* A message. flag: {its number, what the giver has called so far}, released behind the rest. */
+typedef struct {
     uint64_t flag, scalar;
     char tiny[SYMM_AHEAD_TINY];
 } symm_ahead_head;
@@ -351,8 +351,7 @@ typedef struct {
 /* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of
  * fixed-place packets, so that a flag never lies where data once lay. Staging: per parity and CTA,
  * two chunks in and two chunks out; GPUs: per source, place, CTA and warp a few rows of 512
- * bytes. Point-to-point: per source a ring. Messages of a giver that goes
- * ahead: a ring. */
+ * bytes. Point-to-point: per source a ring. Messages of a rank that goes ahead: a ring. */
 #define SYMM_PACKET_LOG    12
 #define SYMM_PACKET_BYTES  (1u << SYMM_PACKET_LOG)
 #define SYMM_PACKET_STRIDE (SYMM_PACKET_BYTES + 64u)

@@ -311,8 +311,8 @@ SYMM_DEV void symm_copy_took(symm_cta *c, uint64_t since, uint64_t bytes) {
 
 /* ---- ranks that go ahead (ahead.c) ----------------------------------------------------------- */
 
-/* The arguments of a collective in which all ranks hear from all, whose signature says too which
- * calls of the other kind came before it: a, or *copy. Behind it none has. */
+/* The arguments of a collective in which all ranks hear from all: a, or *copy, whose signature also
+ * says which calls in which ranks go ahead came before it. */
 SYMM_DEV const symm_args *symm_ahead_sign(const symm_ctl *ctl, const symm_args *a,
                                           symm_args *copy) {
     if (!ctl->ahead.said) return a;

@@ -302,11 +302,12 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
 
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
-    uint64_t constants[] = {CHUNK_BYTES,          NT_BYTES,       DIRECT_BYTES,
-                            SYMM_PACKET_BYTES,    SYMM_CTL_BYTES, sizeof(symm_ctl),
-                            sizeof(symm_inbox),   SYMM_P2P_RING,  SYMM_P2P_RING_FEW,
-                            SYMM_P2P_SMALL,       SYMM_P2P_CHUNK, SYMM_P2P_SHORT,
-                            SYMM_P2P_SHORT_CHUNK, AHEAD_RING,     SYMM_AHEAD_SLOTS};
+    uint64_t constants[] = {CHUNK_BYTES,          NT_BYTES,         DIRECT_BYTES,
+                            SYMM_PACKET_BYTES,    SYMM_CTL_BYTES,   sizeof(symm_ctl),
+                            sizeof(symm_inbox),   SYMM_P2P_RING,    SYMM_P2P_RING_FEW,
+                            SYMM_P2P_SMALL,       SYMM_P2P_CHUNK,   SYMM_P2P_SHORT,
+                            SYMM_P2P_SHORT_CHUNK, AHEAD_RING,       SYMM_AHEAD_SLOTS,
+                            SYMM_AHEAD_TINY,      SYMM_AHEAD_SHORT, SYMM_AHEAD_NEAR};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));

@@ -25,14 +25,13 @@ static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
-    const symmResult_t code = (symmResult_t)o->code;
     if (o->stage == SYMM_STAGE_DIRECT && o->err) /* else another rank has said why */
         symm_host_task_unreachable(o, why, sizeof why);
     else
-        symm_comm_reason(c, code, o->rank, why, sizeof why);
+        symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
     SYMM_SAY(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
-    symm_comm_fail(c, code, o->rank, text);
-    return SYMM_ERR(code, "communicator %s: %s", c->name, text);
+    symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
+    return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
 }
 
 static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_args *a) {
