@@ -113,7 +113,9 @@ static void show_multicast(const symm_vmm *v) {
     symm_multicast_caps caps = {.there = 0};
     symm_params p;
     const char *no = symm_param_load(&p) ? "the settings are bad" : symm_param_no_multicast(&p);
-    if (!no) v->multicast->query(&caps);
+    symm_vmm_caps memory;
+    const int fd = !v->query(&memory) && memory.fd_handles;
+    if (!no) v->multicast->query(fd ? SYMM_SHARE_FD : SYMM_SHARE_FABRIC, &caps);
     show_capability("multicast", caps.there, no ? no : caps.why);
 }
 

@@ -28,9 +28,10 @@ void fake_fabric_export(int fd, uint64_t bytes, int device, void *out) {
 static int is_it(int fd, const words *w) {
     char path[64], target[64] = "", name[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    snprintf(name, sizeof name, "/memfd:fake-cuda-%d ", w->device);
+    snprintf(name, sizeof name, w->device < 0 ? "/memfd:symm-multicast " : "/memfd:fake-cuda-%d ",
+             w->device);
     return readlink(path, target, sizeof target - 1) > 0 && !strncmp(target, name, strlen(name)) &&
-           lseek(fd, 0, SEEK_END) == (off_t)w->bytes;
+           (w->device < 0 || lseek(fd, 0, SEEK_END) == (off_t)w->bytes);
 }
 
 cu_result fake_fabric_import(const void *shared, int *fd, uint64_t *bytes, int *device) {

@@ -59,20 +59,22 @@ int fake_device_memory(int device, cu_deviceptr va, uint64_t bytes);
  * the host's. */
 int fake_copy_side(int device, cu_deviceptr va, uint64_t bytes);
 
-/* fake_cuda_fabric.c. What is behind fd as CUDA's fabric handle, and back: a new descriptor. */
+/* fake_cuda_fabric.c. What is behind fd as CUDA's fabric handle, and back: a new descriptor.
+ * device -1: a multicast object. */
 void fake_fabric_export(int fd, uint64_t bytes, int device, void *out);
 cu_result fake_fabric_import(const void *shared, int *fd, uint64_t *bytes, int *device);
 
 /* Multicast objects among the handles: an object and its descriptor become a handle; the object
  * behind one, NULL if it is none; what a bind needs to know of memory, 0 if the handle is none. */
-cu_mem_handle fake_add_object(symm_mc_object *o, int fd);
+cu_mem_handle fake_add_object(symm_mc_object *o, int fd, int types);
 symm_mc_object *fake_object(cu_mem_handle handle, int **device); /* which has joined, -1: none */
 symm_mc_object *fake_object_at(uint64_t va, uint64_t *lo);       /* lo: where it is mapped */
 int fake_memory(cu_mem_handle handle, int *device, uint64_t *bytes, uint64_t id[2]);
 
 /* fake_cuda_multicast.c */
 void *fake_multicast_symbol(const char *symbol);
-int fake_import_object(int fd, cu_mem_handle *handle); /* without the lock */
+/* Without the lock. types: as what it came; fd stays the caller's. */
+int fake_import_object(int fd, int types, cu_mem_handle *handle);
 
 /* fake_cuda_stream.c */
 void fake_stream_reset(void);

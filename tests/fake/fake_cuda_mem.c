@@ -87,8 +87,8 @@ static struct handle *add_handle(int fd, uint64_t bytes, int device, int types) 
     return handles = h;
 }
 
-cu_mem_handle fake_add_object(symm_mc_object *o, int fd) {
-    struct handle *h = add_handle(fd, symm_mc_object_bytes(o), -1, SYMM_CUDA_HANDLE_FD);
+cu_mem_handle fake_add_object(symm_mc_object *o, int fd, int types) {
+    struct handle *h = add_handle(fd, symm_mc_object_bytes(o), -1, types);
     h->object = o;
     return h->value;
 }
@@ -290,7 +290,7 @@ cu_result fk_cuMemExportToShareableHandle(void *shared, cu_mem_handle handle, in
     if (!h || !shared || flags || !(h->types & type))
         cu = SYMM_CUDA_ERROR_INVALID_VALUE;
     else if (type == SYMM_CUDA_HANDLE_FABRIC)
-        fake_fabric_export(h->fd, h->bytes, h->device, shared);
+        fake_fabric_export(h->fd, h->bytes, h->object ? -1 : h->device, shared);
     else if ((fd = dup(h->fd)) < 0)
         cu = SYMM_CUDA_ERROR_OPERATING_SYSTEM;
     else
@@ -302,7 +302,8 @@ cu_result fk_cuMemExportToShareableHandle(void *shared, cu_mem_handle handle, in
 static int import_fabric(const void *shared, cu_mem_handle *handle) {
     uint64_t bytes;
     int device, fd, cu = fake_fabric_import(shared, &fd, &bytes, &device);
-    if (cu) return cu;
+    if (!cu && device < 0) cu = fake_import_object(fd, SYMM_CUDA_HANDLE_FABRIC, handle), close(fd);
+    if (cu || device < 0) return cu;
     fake_lock();
     *handle = add_handle(fd, bytes, device, SYMM_CUDA_HANDLE_FABRIC)->value;
     fake_unlock();
@@ -324,7 +325,7 @@ cu_result fk_cuMemImportFromShareableHandle(cu_mem_handle *handle, void *shared,
     ENTER(cuMemImportFromShareableHandle);
     if (type == SYMM_CUDA_HANDLE_FABRIC) return import_fabric(shared, handle);
     int given = (int)(intptr_t)shared, device = device_of(given);
-    if (type == SYMM_CUDA_HANDLE_FD && device < 0) return fake_import_object(given, handle);
+    if (type == SYMM_CUDA_HANDLE_FD && device < 0) return fake_import_object(given, type, handle);
     if (type != SYMM_CUDA_HANDLE_FD || device < 0 || fstat(given, &st) != 0)
         return SYMM_CUDA_ERROR_INVALID_VALUE;
     int fd = dup(given);

@@ -32,7 +32,8 @@ void *fake_multicast_symbol(const char *symbol) {
 
 static int prop_ok(const cu_multicast_prop *prop) {
     return prop && prop->devices > 0 && prop->bytes && !prop->flags &&
-           prop->handle_types == SYMM_CUDA_HANDLE_FD;
+           (prop->handle_types == SYMM_CUDA_HANDLE_FD ||
+            prop->handle_types == SYMM_CUDA_HANDLE_FABRIC);
 }
 
 cu_result fk_cuMulticastGetGranularity(size_t *bytes, const cu_multicast_prop *prop, int option) {
@@ -48,9 +49,10 @@ cu_result fk_cuMulticastCreate(cu_mem_handle *object, const cu_multicast_prop *p
     ENTER(cuMulticastCreate);
     if (!fake.multicast) return SYMM_CUDA_ERROR_NOT_SUPPORTED;
     if (!object || !prop_ok(prop) || prop->bytes % grain()) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    if (prop->handle_types == SYMM_CUDA_HANDLE_FABRIC && fake.fabric_code) return fake.fabric_code;
     T_EQ(symm_mc_object_make(prop->bytes, (int)prop->devices, &o, &fd), 0);
     fake_lock();
-    *object = fake_add_object(o, fd);
+    *object = fake_add_object(o, fd, (int)prop->handle_types);
     fake_unlock();
     return SYMM_CUDA_SUCCESS;
 }
@@ -96,13 +98,13 @@ cu_result fk_cuMulticastUnbind(cu_mem_handle object, cu_device device, size_t at
     return ok ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_VALUE;
 }
 
-int fake_import_object(int given, cu_mem_handle *handle) {
+int fake_import_object(int given, int types, cu_mem_handle *handle) {
     symm_mc_object *o;
     if (symm_mc_object_open(given, 0, &o)) return SYMM_CUDA_ERROR_INVALID_VALUE;
     int fd = dup(given);
     T_CHECK(fd >= 0);
     fake_lock();
-    *handle = fake_add_object(o, fd);
+    *handle = fake_add_object(o, fd, types);
     fake_unlock();
     return SYMM_CUDA_SUCCESS;
 }

@@ -32,7 +32,7 @@ static symm_vmm_handle *imported(symm_vmm_handle *from, uint64_t bytes) {
     symm_vmm_handle *h = NULL;
     int fd;
     DONE(V->export_fd(from, &fd));
-    DONE(M->import(fd, bytes, &h));
+    DONE(M->import(fd, NULL, bytes, &h));
     close(fd);
     return h;
 }
@@ -41,7 +41,7 @@ static symm_vmm_handle *imported(symm_vmm_handle *from, uint64_t bytes) {
 static team begin(void) {
     team t;
     void *va;
-    DONE(M->create(4 * G, MEMBERS, &t.object[0]));
+    DONE(M->create(4 * G, MEMBERS, SYMM_SHARE_FD, &t.object[0]));
     for (int m = 1; m < MEMBERS; m++) t.object[m] = imported(t.object[m - 1], 4 * G);
     for (int m = 0; m < MEMBERS; m++) {
         DONE(V->create(2 * G, &t.memory[m]));
@@ -155,17 +155,17 @@ static void an_object_is_no_memory_and_memory_no_object(void) {
     IS(V->retain(t.at, &h, &base, &bytes), INVALID_VALUE);
     DONE(V->unmap(t.at, 4 * G));
     DONE(V->export_fd(t.memory[0], &fd));
-    IS(M->import(fd, 2 * G, &h), INVALID_VALUE);
+    IS(M->import(fd, NULL, 2 * G, &h), INVALID_VALUE);
     close(fd);
     DONE(V->export_fd(t.object[0], &fd));
     IS(V->import_fd(fd, 4 * G, &h), INVALID_VALUE);
-    IS(M->import(fd, 2 * G, &h), INVALID_VALUE); /* another size */
+    IS(M->import(fd, NULL, 2 * G, &h), INVALID_VALUE); /* another size */
     close(fd);
-    IS(M->import(-1, 4 * G, &h), INVALID_VALUE);
-    IS(M->import(fd, 4 * G, &h), INVALID_VALUE);
-    IS(M->create(4 * G + 4096, MEMBERS, &h), INVALID_VALUE);
-    IS(M->create(4 * G, 0, &h), INVALID_VALUE);
-    IS(M->create(4 * G, 1, NULL), INVALID_VALUE);
+    IS(M->import(-1, NULL, 4 * G, &h), INVALID_VALUE);
+    IS(M->import(fd, NULL, 4 * G, &h), INVALID_VALUE);
+    IS(M->create(4 * G + 4096, MEMBERS, SYMM_SHARE_FD, &h), INVALID_VALUE);
+    IS(M->create(4 * G, 0, SYMM_SHARE_FD, &h), INVALID_VALUE);
+    IS(M->create(4 * G, 1, SYMM_SHARE_FD, NULL), INVALID_VALUE);
     T_CHECK(!h);
     end(&t);
 }
@@ -187,13 +187,14 @@ static int copy_of(symm_vmm_handle *object, int sealed, char mark) {
 }
 static void a_file_that_is_none_is_refused(void) {
     symm_vmm_handle *o, *h = NULL;
-    DONE(M->create(4 * G, 1, &o));
+    DONE(M->create(4 * G, 1, SYMM_SHARE_FD, &o));
     for (int how = 0; how < 3; how++) {
         const int fd = copy_of(o, how > 0, how == 1 ? 'x' : 0);
         if (how < 2)
-            IS(M->import(fd, 4 * G, &h), INVALID_VALUE); /* its maker can cut it; another mark */
+            IS(M->import(fd, NULL, 4 * G, &h),
+               INVALID_VALUE); /* its maker can cut it; another mark */
         else
-            DONE(M->import(fd, 4 * G, &h));
+            DONE(M->import(fd, NULL, 4 * G, &h));
         close(fd);
     }
     DONE(V->release(h));
@@ -208,7 +209,7 @@ static void memory_and_objects_do_not_mix(void) {
     char byte = 0;
     int fd[2];
     join_all(&t);
-    DONE(M->create(G, 1, &small));
+    DONE(M->create(G, 1, SYMM_SHARE_FD, &small));
     DONE(M->join(small));
     DONE(V->create(G, &mem));
     DONE(V->reserve(2 * G, 0, &va));
@@ -254,7 +255,7 @@ static void a_mapping_outlives_the_handles(void) {
 static void what_cannot_be_written_down_is_refused(void) {
     symm_vmm_handle *o, *mem;
     const uint64_t many = 4097;
-    DONE(M->create(many * G, 1, &o));
+    DONE(M->create(many * G, 1, SYMM_SHARE_FD, &o));
     DONE(M->join(o));
     DONE(V->create(G, &mem));
     for (uint64_t i = 0; i + 1 < many; i++) DONE(M->bind(o, i * G, mem, 0, G));

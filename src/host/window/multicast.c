@@ -25,6 +25,11 @@ typedef struct { /* what the ranks tell each other after each step */
     uint64_t key;
 } report;
 
+typedef struct { /* how the object is handed on */
+    symm_offer offer;
+    int fd; /* of that kind; -1: none */
+} handle;
+
 typedef struct { /* own memory, and where it goes from the beginning of the slot */
     symm_vmm_handle *memory;
     uint64_t from, off, bytes; /* from: in the memory */
@@ -65,16 +70,19 @@ static symmResult_t step(symm_comm *c, int cu, const char *what, const char *sta
 
 /* ---- the object ------------------------------------------------------------------------------ */
 
+/* What the object is handed on as: as all memory is. */
+static int object_kind(const symm_comm *c) {
+    return c->fabric > 1 ? SYMM_SHARE_FABRIC : SYMM_SHARE_FD;
+}
+
 int symm_multicast_wish(const symm_comm *c, char *why, size_t cap) {
     symm_multicast_caps caps = {.there = 0};
     const char *no = symm_param_no_multicast(&c->params);
     if (no) return snprintf(why, cap, "%s", no), 0;
     if (c->threads) return snprintf(why, cap, "the ranks are threads of one process"), 0;
     if (c->nranks == 1) return snprintf(why, cap, "there is one rank"), 0;
-    if (c->hosts > 1) /* the object would have to go as a fabric handle */
-        return snprintf(why, cap, "the ranks are on %d hosts", c->hosts), 0;
     if (c->gpus.shared) return snprintf(why, cap, "ranks share a GPU"), 0;
-    c->vmm->multicast->query(&caps);
+    c->vmm->multicast->query(object_kind(c), &caps);
     if (!caps.there) snprintf(why, cap, "%s", caps.why);
     return caps.there;
 }
@@ -98,14 +106,14 @@ void symm_multicast_close(symm_space *s) {
     m->object = NULL;
 }
 
-/* Addresses on every rank; the object and its descriptor on rank 0. */
-static int begin(symm_comm *c, int *fd, const char **what) {
+/* Addresses on every rank; the object and its handle on rank 0. */
+static int begin(symm_comm *c, handle *out, const char **what) {
     const symm_vmm *v = c->vmm;
     symm_cast *m = &c->space->cast;
     symm_multicast_caps caps;
     void *at = NULL;
     *what = "asking for the granularity of multicast objects";
-    v->multicast->query(&caps);
+    v->multicast->query(object_kind(c), &caps);
     if (!caps.there) return SYMM_CU_NOT_SUPPORTED;
     m->grain = caps.grain;
     m->bytes = c->space->stride / caps.grain * caps.grain;
@@ -115,41 +123,50 @@ static int begin(symm_comm *c, int *fd, const char **what) {
     m->base = (uint64_t)(uintptr_t)at;
     if (cu || c->rank) return cu;
     *what = "creating the multicast object";
-    cu = v->multicast->create(m->bytes, c->nranks, &m->object);
+    cu = v->multicast->create(m->bytes, c->nranks, object_kind(c), &m->object);
     if (cu || c->nranks == 1) return cu;
     *what = "exporting the multicast object";
-    cu = v->export_fd(m->object, fd);
+    out->offer = (symm_offer){.part.bytes = m->bytes, .kind = (unsigned)object_kind(c)};
+    if (out->offer.kind == SYMM_SHARE_FABRIC)
+        return v->export_fabric(m->object, &out->offer.fabric);
+    cu = v->export_fd(m->object, &out->fd);
     if (!cu) SYMM_STAT_ADD(fds, 1);
     return cu;
 }
 
-/* A descriptor that the kernel had to drop was received all the same: the ranks are in step. */
-static symmResult_t trade(symm_comm *c, int *fd, int *cu, const char *stage) {
-    symm_wait w = symm_comm_wait(c, stage);
+/* What has come from rank 0. */
+static int import_object(symm_comm *c, const handle *in, size_t got) {
+    const symm_offer *o = &in->offer;
     symm_cast *m = &c->space->cast;
-    uint64_t bytes = m->bytes;
+    if (got != sizeof *o || o->part.bytes != m->bytes || o->kind != (unsigned)object_kind(c))
+        return SYMM_CU_INVALID_VALUE;
+    return c->vmm->multicast->import(in->fd, o->kind == SYMM_SHARE_FABRIC ? &o->fabric : NULL,
+                                     m->bytes, &m->object);
+}
+
+/* A descriptor that the kernel had to drop was received all the same: the ranks are in step. */
+static symmResult_t trade(symm_comm *c, handle *h, int *cu, const char *stage) {
+    const int fds = object_kind(c) == SYMM_SHARE_FD;
+    symm_wait w = symm_comm_wait(c, stage);
+    symm_offer *o = &h->offer;
     size_t got = 0;
     if (c->rank) {
-        const symmResult_t r =
-            symm_mesh_recv(c->mesh, 0, SYMM_MSG_HANDLES, &bytes, sizeof bytes, &got, fd, 1, &w);
+        const symmResult_t r = symm_mesh_recv(c->mesh, 0, SYMM_MSG_HANDLES, o, sizeof *o, &got,
+                                              fds ? &h->fd : NULL, fds, &w);
         const int dropped = r == symmFdLimit && !symm_mesh_revoked(c->mesh);
         if (r && !dropped) return r;
-        if (dropped)
-            *cu = SYMM_CU_OS_ERROR;
-        else if (got != sizeof bytes || bytes != m->bytes)
-            *cu = SYMM_CU_INVALID_VALUE;
-        else
-            *cu = c->vmm->multicast->import(*fd, bytes, &m->object);
+        *cu = dropped ? SYMM_CU_OS_ERROR : import_object(c, h, got);
         return symmSuccess;
     }
     for (int p = 1; p < c->nranks; p++)
-        SYMM_TRY(symm_mesh_send(c->mesh, p, SYMM_MSG_HANDLES, &bytes, sizeof bytes, fd, 1, &w));
+        SYMM_TRY(symm_mesh_send(c->mesh, p, SYMM_MSG_HANDLES, o, sizeof *o, fds ? &h->fd : NULL,
+                                fds, &w));
     return symmSuccess;
 }
 
-/* The descriptor goes from rank 0 to all. cu: of importing it. */
-static symmResult_t hand_round(symm_comm *c, int *fd, int *cu, const char *stage) {
-    const symmResult_t r = trade(c, fd, cu, stage);
+/* The handle goes from rank 0 to all. cu: of importing it. */
+static symmResult_t hand_round(symm_comm *c, handle *h, int *cu, const char *stage) {
+    const symmResult_t r = trade(c, h, cu, stage);
     if (r) symm_comm_break(c, r, r == symmTimeout ? -1 : symm_mesh_about(c->mesh, r), stage);
     return r;
 }
@@ -164,13 +181,13 @@ static int map_object(symm_comm *c) {
 }
 
 /* Step by step; stops where a rank has failed. */
-static symmResult_t make(symm_comm *c, int *fd, const char *stage, int *failed) {
+static symmResult_t make(symm_comm *c, handle *h, const char *stage, int *failed) {
     const char *what = "";
-    int cu = begin(c, fd, &what);
+    int cu = begin(c, h, &what);
     SYMM_TRY(step(c, cu, what, stage, failed));
     if (*failed >= 0) return symmSuccess;
     cu = 0;
-    SYMM_TRY(hand_round(c, fd, &cu, stage));
+    SYMM_TRY(hand_round(c, h, &cu, stage));
     SYMM_TRY(step(c, cu, "importing the multicast object", stage, failed));
     if (*failed >= 0) return symmSuccess;
     cu = c->vmm->multicast->join(c->space->cast.object);
@@ -180,10 +197,11 @@ static symmResult_t make(symm_comm *c, int *fd, const char *stage, int *failed) 
 }
 
 symmResult_t symm_multicast_open(symm_comm *c, const char *stage) {
-    int fd = -1, failed = -1;
-    const symmResult_t r = make(c, &fd, stage, &failed);
-    if (fd >= 0) {
-        close(fd);
+    handle h = {.fd = -1};
+    int failed = -1;
+    const symmResult_t r = make(c, &h, stage, &failed);
+    if (h.fd >= 0) {
+        close(h.fd);
         SYMM_STAT_ADD(fds, -1);
     }
     if (!r && failed < 0) return symmSuccess;

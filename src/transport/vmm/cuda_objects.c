@@ -16,31 +16,36 @@ static int done(int cu) {
     return cu ? symm_cuda_vmm_refuse(cu, 0) : SYMM_CU_SUCCESS;
 }
 
-static cu_multicast_prop object_prop(int members, uint64_t bytes) {
-    return (cu_multicast_prop){
-        .devices = (unsigned)members, .bytes = bytes, .handle_types = SYMM_CUDA_HANDLE_FD};
+/* One type alone: memory of hosts that have no descriptors for it has none for objects. */
+static cu_multicast_prop object_prop(int members, uint64_t bytes, int kind) {
+    return (cu_multicast_prop){.devices = (unsigned)members,
+                               .bytes = bytes,
+                               .handle_types = kind == SYMM_SHARE_FABRIC ? SYMM_CUDA_HANDLE_FABRIC
+                                                                         : SYMM_CUDA_HANDLE_FD};
 }
 
 /* NULL, or why the device has no such objects. */
-static const char *missing(symm_vmm_caps *memory) {
+static const char *missing(int kind, symm_vmm_caps *memory) {
     int says = 0;
     if (symm_vmm_cuda.query(memory)) return "CUDA cannot be used";
     if (symm_cu.cuDeviceGetAttribute(&says, SYMM_CUDA_ATTR_MULTICAST, memory->device) || !says)
         return "the device has no multicast";
+    if (kind == SYMM_SHARE_FABRIC)
+        return memory->fabric_handles ? NULL : "the driver has no fabric handles";
     return memory->fd_handles ? NULL : "the driver has no fd handles";
 }
 
-static void objects_query(symm_multicast_caps *caps) {
+static void objects_query(int kind, symm_multicast_caps *caps) {
     symm_vmm_caps memory;
     size_t least = 0, best = 0;
     *caps = (symm_multicast_caps){.there = 0};
-    const char *why = missing(&memory), *lacks = why ? NULL : symm_cuda_multicast_load();
+    const char *why = missing(kind, &memory), *lacks = why ? NULL : symm_cuda_multicast_load();
     if (why || lacks) {
         snprintf(caps->why, sizeof caps->why, why ? "%s" : "the driver lacks %s",
                  why ? why : lacks);
         return;
     }
-    const cu_multicast_prop prop = object_prop(2, memory.granularity);
+    const cu_multicast_prop prop = object_prop(2, memory.granularity, kind);
     int cu =
         symm_cu_multicast.cuMulticastGetGranularity(&least, &prop, SYMM_CUDA_GRANULARITY_MINIMUM);
     if (!cu)
@@ -63,23 +68,25 @@ static int there(void) {
                                                : symm_cuda_vmm_refuse(SYMM_CU_NOT_SUPPORTED, 0);
 }
 
-static int objects_create(uint64_t bytes, int members, symm_vmm_handle **h) {
+static int objects_create(uint64_t bytes, int members, int kind, symm_vmm_handle **h) {
     cu_mem_handle raw = 0;
     int cu = there();
     if (cu) return cu;
     if (!h || members < 1 || !symm_vmm_size_ok(bytes)) return bad_value();
     if (SYMM_FAIL_HERE(mc_create)) return done(SYMM_CU_OUT_OF_MEMORY);
-    const cu_multicast_prop prop = object_prop(members, bytes);
+    const cu_multicast_prop prop = object_prop(members, bytes, kind);
     cu = symm_cu_multicast.cuMulticastCreate(&raw, &prop);
     return cu ? done(cu) : symm_cuda_vmm_adopt(raw, bytes, -1, h);
 }
 
 /* CUDA imports it as it does memory. */
-static int objects_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
+static int objects_import(int fd, const symm_vmm_fabric *fabric, uint64_t bytes,
+                          symm_vmm_handle **h) {
     const int cu = there();
     if (cu) return cu;
     if (SYMM_FAIL_HERE(mc_import)) return done(SYMM_CU_UNKNOWN);
-    return symm_vmm_cuda.import_fd(fd, bytes, h);
+    return fabric ? symm_vmm_cuda.import_fabric(fabric, bytes, h)
+                  : symm_vmm_cuda.import_fd(fd, bytes, h);
 }
 
 static int objects_join(symm_vmm_handle *h) {

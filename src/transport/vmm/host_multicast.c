@@ -14,7 +14,8 @@ static int bad_value(void) {
     return symm_host_refuse(SYMM_CU_INVALID_VALUE, 0);
 }
 
-static void mc_query(symm_multicast_caps *caps) {
+static void mc_query(int kind, symm_multicast_caps *caps) {
+    (void)kind; /* create says */
     *caps = (symm_multicast_caps){.there = 1, .grain = SYMM_VMM_GRANULE, .best = SYMM_VMM_GRANULE};
 }
 
@@ -30,17 +31,19 @@ static int adopt_object(symm_mc_object *o, int fd, uint64_t bytes, symm_vmm_hand
     return cu;
 }
 
-static int mc_create(uint64_t bytes, int members, symm_vmm_handle **h) {
+static int mc_create(uint64_t bytes, int members, int kind, symm_vmm_handle **h) {
     symm_mc_object *o = NULL;
     int fd = -1;
     if (!h || members < 1 || !symm_vmm_size_ok(bytes)) return bad_value();
+    if (kind != SYMM_SHARE_FD) return symm_host_refuse(SYMM_CU_NOT_SUPPORTED, 0);
     if (SYMM_FAIL_HERE(mc_create)) return symm_host_refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     const int err = symm_mc_object_make(bytes, members, &o, &fd);
     return err ? symm_host_refuse_os(err) : adopt_object(o, fd, bytes, h);
 }
 
-static int mc_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
+static int mc_import(int fd, const symm_vmm_fabric *fabric, uint64_t bytes, symm_vmm_handle **h) {
     symm_mc_object *o = NULL;
+    if (fabric) return symm_host_refuse(SYMM_CU_NOT_SUPPORTED, 0);
     if (!h || fd < 0 || !symm_vmm_size_ok(bytes)) return bad_value();
     if (SYMM_FAIL_HERE(mc_import)) return symm_host_refuse(SYMM_CU_UNKNOWN, 0);
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);

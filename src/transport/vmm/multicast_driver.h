@@ -1,8 +1,9 @@
 /* multicast_driver.h - multicast objects of a memory driver, shaped after CUDA's: what is stored at
  * an address of the object goes to the memory that every member has bound there, and a load-reduce
  * reads all of it. Part of the porting contract of vmm.h: codes, threads and handles as there. The
- * handle of an object is one of vmm.h: export_fd, release, map (the whole, at offset 0), set_access
- * and unmap take it; retain, identify and import_fd do not.
+ * handle of an object is one of vmm.h: export_fd or export_fabric, by the kind that it was created
+ * for, release, map (the whole, at offset 0), set_access and unmap take it; retain, identify,
+ * import_fd and import_fabric do not.
  *
  * The order over all members: create by one, import by the others, join by each, and only when all
  * have joined bind and map. CUDA lets a call that comes too early wait for the others; so the
@@ -26,12 +27,15 @@ typedef struct {
 
 struct symm_vmm_multicast {
     /* What there is. On GPUs this is what looks up the driver's entry points, so it is called only
-     * where SYMM_MULTICAST=1 asks for them and NCCL_NVLS_ENABLE=0 does not forbid them. */
-    void (*query)(symm_multicast_caps *caps);
-    /* An object of `bytes` addresses, without memory, for so many members. */
-    int (*create)(uint64_t bytes, int members, symm_vmm_handle **object);
-    /* As import_fd of vmm.h; `bytes` must be the size it was created with. */
-    int (*import)(int fd, uint64_t bytes, symm_vmm_handle **object);
+     * where SYMM_MULTICAST=1 asks for them and NCCL_NVLS_ENABLE=0 does not forbid them. kind:
+     * SYMM_SHARE_*, what objects are handed on as. */
+    void (*query)(int kind, symm_multicast_caps *caps);
+    /* An object of `bytes` addresses, without memory, for so many members. It is exported as `kind`
+     * alone. The host driver: NOT_SUPPORTED for fabric handles. */
+    int (*create)(uint64_t bytes, int members, int kind, symm_vmm_handle **object);
+    /* As import_fabric of vmm.h, or as import_fd where `fabric` is NULL; `bytes` must be the size
+     * it was created with. */
+    int (*import)(int fd, const symm_vmm_fabric *fabric, uint64_t bytes, symm_vmm_handle **object);
     /* This process's device (host: this handle) becomes a member, for as long as the object lives.
      * INVALID_VALUE where it is one, or where there are as many as there can be. */
     int (*join)(symm_vmm_handle *object);

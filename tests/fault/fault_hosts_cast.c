@@ -1,0 +1,137 @@
+/* fault_hosts_cast.c - multicast windows of ranks on several hosts of one NVLink fabric, on the
+ * fake driver: the object goes as a fabric handle. What is bound, each step refused on each rank,
+ * a rank that dies in a step. No lock: what ranks share stands behind barriers. */
+#include "hosts_kit.h"
+#include "transport/vmm/mc_object.h"
+
+enum { MOST = 5 };
+#define BYTES (4ull << 20)
+
+static void wish(void) {
+    setenv("SYMM_WIN_STRIDE", "4G", 1);
+    setenv("SYMM_MULTICAST", "1", 1);
+    unsetenv("NCCL_NVLS_ENABLE");
+}
+
+static int has(symmComm_t comm) {
+    symmCommInfo_t info = {.size = sizeof info};
+    T_OK(symmCommQuery(comm, &info));
+    return info.multicast;
+}
+
+/* Every member has bound exactly one piece there, each of other memory. */
+static void all_bound(const void *at, uint64_t bytes, int n) {
+    symm_mc_bound each[MOST];
+    T_EQ(fake_cuda_bound(at, bytes, each), n);
+    for (int m = 0; m < n; m++) {
+        T_CHECK(each[m].bytes >= bytes);
+        for (int o = 0; o < m; o++) T_CHECK(each[m].id[1] != each[o].id[1]);
+    }
+}
+
+static void bound_rank(int rank, int n, void *arg) {
+    hosts *h = arg;
+    symmWindowInfo_t i = {.size = sizeof i};
+    symmWindow_t win;
+    void *buf, *at;
+    wish();
+    const fk_gauges before = begin(h, rank, n);
+    symmComm_t comm = fk_open(&h->f, rank, n);
+    T_EQ(has(comm), 1);
+    T_OK(symmMemAlloc(&buf, BYTES));
+    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+    T_OK(symmWindowMulticastPtr(win, 0, &at));
+    all_bound(at, BYTES, n);
+    T_OK(symmWindowQuery(win, &i));
+    T_EQ(i.multicast, 1);
+    kit_barrier(&h->f.k, n); /* who destroys its communicator unbinds */
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmMemFree(buf));
+    T_EQ(fake_cuda_calls("cuMulticastCreate"), rank == 0);
+    const int binds = fake_cuda_calls("cuMulticastBindMem");
+    T_OK(symmCommDestroy(comm));
+    T_EQ(fake_cuda_calls("cuMulticastUnbind"), binds);
+    FK_UNCHANGED(&before);
+}
+static void windows_are_bound_over_hosts(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(3, bound_rank, hosts_new(1, 0, -1, 0));
+    T_FORK(4, bound_rank, hosts_new(2, 1, -1, 0));
+    T_FORK(5, bound_rank, hosts_new(3, 0, -1, 0));
+}
+
+/* ---- every call refused ---------------------------------------------------------------------- */
+
+static const char *const calls[] = {"cuMulticastGetGranularity", "cuMulticastCreate",
+                                    "cuMulticastAddDevice", "cuMulticastBindMem"};
+
+/* All go on without multicast, and say on which rank what was refused. */
+static void refused_rank(int rank, int n, void *arg) {
+    hosts *h = arg;
+    fk *f = &h->f;
+    const char *call = calls[f->how];
+    char says[32];
+    symmWindow_t win;
+    void *buf, *at = NULL;
+    wish();
+    const fk_gauges before = begin(h, rank, n);
+    if (rank == f->victim) fake_cuda_fail(call, 0, SYMM_CUDA_ERROR_NOT_PERMITTED);
+    symmComm_t comm = fk_open(f, rank, n);
+    T_OK(symmMemAlloc(&buf, BYTES));
+    T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
+    if (rank == f->victim) f->hits[0] = fake_cuda_calls(call) > 0;
+    kit_barrier(&f->k, n);
+    snprintf(says, sizeof says, "rank %d: ", f->victim);
+    if (f->hits[0]) {
+        T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
+        T_MSG(symmGetLastError(NULL), says);
+    }
+    kit_barrier(&f->k, n);
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmMemFree(buf));
+    T_OK(symmCommDestroy(comm));
+    FK_UNCHANGED(&before);
+}
+static void a_refused_call_keeps_unicast_over_hosts(void) {
+    T_EXPECT_WARNINGS();
+    for (int call = 0; call < 4; call++) {
+        int hits = 0;
+        for (int victim = 0; victim < 3; victim++) {
+            hosts *h = hosts_new(2, 0, victim, call);
+            T_FORK(3, refused_rank, h);
+            hits += h->f.hits[0];
+        }
+        T_EQ(hits, call == 1 ? 1 : 3); /* one rank makes the object */
+    }
+}
+
+/* ---- a rank that dies in a step -------------------------------------------------------------- */
+
+static void dies_rank(int rank, int n, void *arg) {
+    static const char *const steps[] = {"mc_create:kill:1", "mc_import:kill:1", "mc_join:kill:1",
+                                        "mc_bind:kill:1"};
+    hosts *h = arg;
+    fk *f = &h->f;
+    symmComm_t comm = NULL;
+    char who[32];
+    wish();
+    const fk_gauges before = begin(h, rank, n);
+    fk_id(f, rank, n);
+    if (rank == f->victim) T_EQ(symm_fail_arm(steps[f->how]), 0);
+    T_EQ(symmCommInitRank(&comm, n, f->id, rank), symmRemoteError);
+    snprintf(who, sizeof who, "rank %d ", f->victim);
+    T_MSG(symmGetLastError(NULL), who);
+    T_CHECK(!comm);
+    kit_barrier(&f->k, n - 1);
+    FK_UNCHANGED(&before);
+}
+static void who_dies_in_a_step_is_named(void) {
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how < 4; how++)
+        for (int victim = how == 1; victim < (how ? 3 : 1); victim++)
+            T_FORK_DIES(3, victim, dies_rank, hosts_new(2, 0, victim, how));
+}
+
+T_MAIN(T_TIMEOUT(windows_are_bound_over_hosts, 60),
+       T_TIMEOUT(a_refused_call_keeps_unicast_over_hosts, 60),
+       T_TIMEOUT(who_dies_in_a_step_is_named, 60))
