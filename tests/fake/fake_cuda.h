@@ -18,7 +18,6 @@
 #include <stdint.h>
 
 #include "transport/cuda/cuda_driver.h"
-#include "transport/vmm/mc_object.h"
 
 enum { FAKE_DEVICES = 8, FAKE_ARGS = 8 };
 
@@ -72,9 +71,9 @@ int fake_cuda_kept(void);
 int fake_cuda_contexts(void);
 /* Devices that may access the mapping around va, bit d; 0 if nothing is mapped there. */
 uint64_t fake_cuda_access(const void *va);
-/* What each member has bound behind [va, va + bytes) of a mapped object: how many members, -1 if va
- * is in none. A member that has not bound all of it: bytes is 0 there. */
-int fake_cuda_bound(const void *va, uint64_t bytes, symm_mc_bound *each);
+/* Fails the test unless n members, at most FAKE_DEVICES, are those of the object that is mapped at
+ * va, and each has bound [va, va + bytes) to exactly one piece, of memory that no other has bound. */
+void fake_cuda_all_bound(const void *va, uint64_t bytes, int n);
 /* A context that is not a primary one. */
 cu_context fake_cuda_context(int device);
 

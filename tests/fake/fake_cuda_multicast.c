@@ -109,14 +109,18 @@ int fake_import_object(int given, int types, cu_mem_handle *handle) {
     return SYMM_CUDA_SUCCESS;
 }
 
-int fake_cuda_bound(const void *va, uint64_t bytes, symm_mc_bound *each) {
+void fake_cuda_all_bound(const void *va, uint64_t bytes, int n) {
+    symm_mc_bound each[FAKE_DEVICES];
     uint64_t lo = 0;
     fake_lock();
     const symm_mc_object *o = fake_object_at((uintptr_t)va, &lo);
     const int members = o ? symm_mc_object_members(o) : -1;
-    for (int m = 0; m < members; m++)
-        if (!symm_mc_object_find(o, m, (uintptr_t)va - lo, bytes, &each[m]))
-            each[m] = (symm_mc_bound){.bytes = 0};
+    T_CHECK(members == n && n <= FAKE_DEVICES);
+    for (int m = 0; m < n; m++)
+        T_CHECK(symm_mc_object_find(o, m, (uintptr_t)va - lo, bytes, &each[m]));
     fake_unlock();
-    return members;
+    for (int m = 0; m < n; m++) {
+        T_CHECK(each[m].bytes >= bytes);
+        for (int other = 0; other < m; other++) T_CHECK(each[m].id[1] != each[other].id[1]);
+    }
 }

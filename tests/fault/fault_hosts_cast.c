@@ -2,9 +2,7 @@
  * fake driver: the object goes as a fabric handle. What is bound, each step refused on each rank,
  * a rank that dies in a step. No lock: what ranks share stands behind barriers. */
 #include "hosts_kit.h"
-#include "transport/vmm/mc_object.h"
 
-enum { MOST = 5 };
 #define BYTES (4ull << 20)
 
 static void wish(void) {
@@ -19,16 +17,6 @@ static int has(symmComm_t comm) {
     return info.multicast;
 }
 
-/* Every member has bound exactly one piece there, each of other memory. */
-static void all_bound(const void *at, uint64_t bytes, int n) {
-    symm_mc_bound each[MOST];
-    T_EQ(fake_cuda_bound(at, bytes, each), n);
-    for (int m = 0; m < n; m++) {
-        T_CHECK(each[m].bytes >= bytes);
-        for (int o = 0; o < m; o++) T_CHECK(each[m].id[1] != each[o].id[1]);
-    }
-}
-
 static void bound_rank(int rank, int n, void *arg) {
     hosts *h = arg;
     symmWindowInfo_t i = {.size = sizeof i};
@@ -41,7 +29,7 @@ static void bound_rank(int rank, int n, void *arg) {
     T_OK(symmMemAlloc(&buf, BYTES));
     T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
     T_OK(symmWindowMulticastPtr(win, 0, &at));
-    all_bound(at, BYTES, n);
+    fake_cuda_all_bound(at, BYTES, n);
     T_OK(symmWindowQuery(win, &i));
     T_EQ(i.multicast, 1);
     kit_barrier(&h->f.k, n); /* who destroys its communicator unbinds */

@@ -45,16 +45,6 @@ static void has_none(symmComm_t comm, const char *why) {
     T_OK(symmMemFree(buf));
 }
 
-/* Every member has bound exactly one piece there, each of other memory. */
-static void all_bound(const void *at, uint64_t bytes, int n) {
-    symm_mc_bound each[RANKS];
-    T_EQ(fake_cuda_bound(at, bytes, each), n);
-    for (int m = 0; m < n; m++) {
-        T_CHECK(each[m].bytes >= bytes);
-        for (int o = 0; o < m; o++) T_CHECK(each[m].id[1] != each[o].id[1]);
-    }
-}
-
 static void bound_rank(int rank, int n, void *arg) {
     start();
     symmComm_t comm = open_rank(arg, rank, n);
@@ -65,9 +55,9 @@ static void bound_rank(int rank, int n, void *arg) {
         T_OK(symmMemAlloc(&buf, BYTES));
         T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
         T_OK(symmWindowMulticastPtr(win, GK_MB, &at));
-        all_bound(at, 2 * GK_MB, n);
+        fake_cuda_all_bound(at, 2 * GK_MB, n);
         T_OK(symmMemMulticastPtr(comm, buf, BYTES, &at));
-        all_bound(at, BYTES, n);
+        fake_cuda_all_bound(at, BYTES, n);
         T_OK(symmSetDevice((rank + 1) % n)); /* unbinding is for the device that has bound */
         T_OK(symmWindowDeregister(comm, win));
         T_OK(symmMemFree(buf));
@@ -202,7 +192,7 @@ static void late_rank(int rank, int n, void *arg) {
     T_OK(symmWindowRegister(comm, buf, BYTES, &win, 0));
     T_EQ(fake_cuda_fail_waits(), 0);
     T_OK(symmWindowMulticastPtr(win, 0, &at));
-    all_bound(at, BYTES, n);
+    fake_cuda_all_bound(at, BYTES, n);
     kit_barrier(&f->k, n);
     T_OK(symmWindowDeregister(comm, win));
     T_OK(symmMemFree(buf));
