@@ -72,7 +72,8 @@ int fake_cuda_contexts(void);
 /* Devices that may access the mapping around va, bit d; 0 if nothing is mapped there. */
 uint64_t fake_cuda_access(const void *va);
 /* Fails the test unless n members, at most FAKE_DEVICES, are those of the object that is mapped at
- * va, and each has bound [va, va + bytes) to exactly one piece, of memory that no other has bound. */
+ * va, and each has bound [va, va + bytes) to exactly one piece, of memory that no other has
+ * bound. */
 void fake_cuda_all_bound(const void *va, uint64_t bytes, int n);
 /* A context that is not a primary one. */
 cu_context fake_cuda_context(int device);
