@@ -115,7 +115,7 @@ static void close_all(void) {
 static void open_both_ways(void) {
     open_all("1");
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comms[0]);
-    const int direct = c->calls.direct;
+    const int direct = c->calls.reads.all;
     if (direct) return;
     close_all();
     T_SKIP("needs process_vm_readv");

@@ -187,6 +187,14 @@ typedef struct {
     } taken[SYMM_MAX_RANKS];
 } symm_ahead;
 
+/* Host backend: how peers come to write into the owner's buffers that are in no window
+ * (src/device/host/direct.c). page: its address in the owner's process (machine/peer_memory.h), 0
+ * none; closed: set when the owner leaves with an error, for good. busy: by each peer, not 0 while
+ * it writes. */
+typedef struct {
+    uint64_t closed, page, pad[6], busy[SYMM_MAX_RANKS];
+} symm_gate;
+
 /* PROBE: STAGING, and timed. */
 enum { SYMM_WAY_UNSAID, SYMM_WAY_STAGING, SYMM_WAY_KERNEL, SYMM_WAY_PROBE };
 typedef struct {            /* owner only (staging.c) */
@@ -230,6 +238,7 @@ typedef struct {
     symm_p2p_out p2p_out[SYMM_MAX_RANKS];
     symm_p2p_in p2p_in[SYMM_MAX_RANKS];
     symm_signals signals[SYMM_MAX_RANKS]; /* by source */
+    symm_gate gate;
 } symm_ctl;
 
 #define SYMM_CTL_BYTES (1u << 20) /* room for symm_ctl; scratch begins here */
@@ -463,10 +472,10 @@ typedef struct {
 
 /* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
- * size. DIRECT: buffers in no window are read through the kernel, not staged. EITHER: or staged, as
- * rank 0 says (staging.c); NEAR: staged if it has said nothing yet. CROWDED: there are more ranks
- * than cores. CAST_SRC, CAST_DST: that buffer is bound in the multicast range. HOSTS: the ranks are
- * on several hosts, each of which has pages of its own (symm_gpu_ctl.far). */
+ * size. DIRECT: buffers in no window are read through the kernel, not staged; WRITES: and written.
+ * EITHER: or staged, as rank 0 says (staging.c); NEAR: staged if it has said nothing yet. CROWDED:
+ * there are more ranks than cores. CAST_SRC, CAST_DST: that buffer is bound in the multicast range.
+ * HOSTS: the ranks are on several hosts, each of which has pages of its own (symm_gpu_ctl.far). */
 enum {
     SYMM_ARG_APART = 1,
     SYMM_ARG_NT = 2,
@@ -476,7 +485,8 @@ enum {
     SYMM_ARG_CAST_DST = 32,
     SYMM_ARG_EITHER = 64,
     SYMM_ARG_NEAR = 128,
-    SYMM_ARG_HOSTS = 256
+    SYMM_ARG_HOSTS = 256,
+    SYMM_ARG_WRITES = 512
 };
 
 /* What a kernel leaves behind when it could not finish. */
@@ -515,6 +525,7 @@ SYMM_STATIC_ASSERT(sizeof(symm_ctl) <= SYMM_CTL_BYTES, "the control block fits b
 SYMM_STATIC_ASSERT(sizeof(symm_pair) == 64 && sizeof(symm_unequal) == 64, "one line each");
 SYMM_STATIC_ASSERT(SYMM_CALL_LOG_CALLS > SYMM_AHEAD_SLOTS + 1, "who is ahead has its calls");
 SYMM_STATIC_ASSERT(sizeof(symm_ahead_head) == 64 && sizeof(symm_ahead) % 64 == 0, "whole lines");
+SYMM_STATIC_ASSERT(sizeof(symm_gate) % 64 == 0, "whole lines");
 SYMM_STATIC_ASSERT(sizeof(symm_p2p_head) == 64, "a tiny message is one line");
 SYMM_STATIC_ASSERT(sizeof(symm_p2p_in) % 64 == 0 && sizeof(symm_p2p_out) == 256 &&
                        sizeof(symm_p2p_note) == 64,

@@ -243,6 +243,10 @@ void symm_tell_peers(const symm_cta *c);
 
 /* 0, or non-zero: leave the body; c->out says whose memory could not be reached. */
 int symm_direct_read(symm_cta *c, int peer, void *mine, uint64_t theirs, uint64_t bytes);
+/* The same of a buffer of peer's that peer has offered in this call (SYMM_ARG_WRITES). */
+int symm_direct_write(symm_cta *c, int peer, uint64_t theirs, const void *mine, uint64_t bytes);
+/* Behind symm_tell_peers: when this returns, no peer writes into this rank's buffers any more. */
+void symm_direct_close(symm_cta *c);
 /* After the last read of a CTA, by whichever rank, that its result has come from. 0, or non-zero: a
  * rank has left with an error, so what was read may be something else. */
 int symm_direct_check(symm_cta *c);

@@ -1,10 +1,5 @@
-/* direct.c - buffers that peers do not map, read through the kernel. Runs on the thread that runs
- * the kernel. No lock.
- *
- * Peers only read such a buffer; its owner alone writes it. There is no function here, and no call
- * of the system in the library, that would write into another process (check_symbols.sh). So what
- * a body does for a peer whose destination is private, it does the other way round: it leaves the
- * result where the owner reads it.
+/* direct.c - buffers that peers do not map, read and written through the kernel. Runs on the thread
+ * that runs the kernel. No lock.
  *
  * The owner announces the address in place of an offset (SYMM_PRIVATE), and keeps the buffer until
  * all peers have arrived, as it keeps a window. So ready and arrive say here what they say of
@@ -26,15 +21,37 @@
  *
  * Abort words are never cleared: a communicator that has failed stays so.
  *
+ * Written is such a buffer only where one end of a part would wait (SYMM_ARG_WRITES); else a body
+ * leaves a result where its owner reads it. After an error nobody but the owner may write it. So
+ * each rank has a gate, symm_gate in its control block:
+ *
+ *   1. A writer says busy, fences, and looks whether the owner has closed; then it writes a piece,
+ *      and takes busy back. An owner that leaves with an error tells its peers, closes, fences, and
+ *      waits until nobody is busy. So either the writer sees closed, or the owner waits for it.
+ *   2. A writer may be stopped between its look and the call of the system. The owner waits for
+ *      CLOSE_NS at most. But a write goes to the gate's page first, which the owner has made
+ *      inaccessible, and keeps so: a write that begins later fails there. So it does if the process
+ *      has ended meanwhile, and another program runs under its number.
+ *   3. A writer that is gone (ESRCH) is not waited for, once GONE_NS have passed: its process may
+ *      have ended around a thread that was still inside the call.
+ *
+ * What is left is a writer that stands inside the call of the system for longer than CLOSE_NS.
+ *
  * Ranks that are threads of one process read each other's buffers in the same way, though they
  * could use the addresses: memory that is freed meanwhile is EFAULT to the kernel, and a fault to a
  * load. */
 #include "dev.h"
 
 #include <errno.h>
+#include <sched.h>
 
 #include "base/fail.h"
+#include "base/wait.h"
 #include "machine/peer_memory.h"
+
+#define PIECE_BYTES (1u << 20) /* between two looks whether the owner has closed */
+#define CLOSE_NS    1000000000u
+#define GONE_NS     10000000u
 
 /* p has been in this call and is done with it. Messages have no epoch: there is no such word. */
 static int has_done(const symm_cta *c, int p) {
@@ -66,13 +83,11 @@ int symm_direct_check(symm_cta *c) {
 
 /* A peer that has left and freed its buffer has told us before; one that is gone is a death, which
  * the watchers will name too. Else memory that is not there is a fault of the program: the peer's,
- * or ours if the peer's can be read. */
-static int fail(symm_cta *c, int peer, uint64_t at, int err) {
-    char byte;
-    const int pid = (int)symm_ctl_of(c->a, peer)->pid;
+ * or ours. */
+static int fail(symm_cta *c, int peer, uint64_t at, int err, int mine) {
     symm_fence(); /* as in symm_direct_check */
     if (symm_wait_abort(c, SYMM_STAGE_DIRECT)) return 1;
-    c->out->mine = err == EFAULT && symm_peer_read(pid, &byte, at, 1) == 1;
+    c->out->mine = err == EFAULT && mine;
     c->out->code = err == ESRCH ? symmRemoteError : symmInvalidUsage;
     c->out->rank = c->out->mine ? c->a->rank : peer;
     c->out->epoch = c->epoch;
@@ -86,5 +101,73 @@ int symm_direct_read(symm_cta *c, int peer, void *mine, uint64_t theirs, uint64_
     if (!bytes) return 0;
     const int pid = (int)symm_ctl_of(c->a, peer)->pid;
     size_t n = SYMM_FAIL_CALL(peer_read, 0, ESRCH, symm_peer_read(pid, mine, theirs, bytes));
-    return n == bytes ? 0 : fail(c, peer, theirs + n, errno);
+    if (n == bytes) return 0;
+    const int err = errno;
+    char byte; /* ours, if the peer's can be read */
+    return fail(c, peer, theirs + n, err, symm_peer_read(pid, &byte, theirs + n, 1) == 1);
+}
+
+/* ---- writes ---------------------------------------------------------------------------------- */
+
+/* Point 1. Bytes written; -1: the owner has closed, or is gone. */
+static ssize_t write_piece(const symm_cta *c, int peer, uint64_t theirs, const char *mine,
+                           uint64_t bytes) {
+    symm_ctl *ctl = symm_ctl_of(c->a, peer);
+    uint64_t *busy = &ctl->gate.busy[c->a->rank];
+    ssize_t n = -1;
+    int err = ESRCH;
+    symm_st_relaxed(busy, 1);
+    symm_fence(); /* pairs with that of symm_direct_close */
+    if (!symm_ld_acquire(&ctl->gate.closed)) {
+        n = SYMM_FAIL_CALL(peer_write, -1, ESRCH,
+                           symm_peer_write((int)ctl->pid, ctl->gate.page, theirs, mine, bytes));
+        if (n >= 0) err = errno;
+    }
+    symm_st_release(busy, 0); /* pairs with the acquire of await_writer */
+    errno = err;
+    return n;
+}
+
+int symm_direct_write(symm_cta *c, int peer, uint64_t theirs, const void *mine, uint64_t bytes) {
+    for (uint64_t at = 0; at < bytes; at += PIECE_BYTES) {
+        const char *from = (const char *)mine + at;
+        const uint64_t rest = bytes - at, piece = rest < PIECE_BYTES ? rest : PIECE_BYTES;
+        const ssize_t n = write_piece(c, peer, theirs + at, from, piece);
+        if (n == (ssize_t)piece) continue;
+        const int err = errno;
+        const uint64_t done = n < 0 ? 0 : (uint64_t)n;
+        char byte; /* the peer's, if ours can be read */
+        return fail(c, peer, theirs + at + done, err,
+                    symm_peer_read((int)c->ctl->pid, &byte, (uintptr_t)from + done, 1) != 1);
+    }
+    return 0;
+}
+
+/* Point 3. *since: when it was first found so. */
+static int is_gone(const symm_cta *c, int peer, uint64_t *since) {
+    char byte;
+    const symm_ctl *theirs = symm_ctl_of(c->a, peer);
+    if (symm_peer_read((int)theirs->pid, &byte, theirs->gate.page, 1) == 1 || errno != ESRCH)
+        return 0;
+    if (!*since) *since = symm_now_ns();
+    return symm_now_ns() - *since > GONE_NS;
+}
+static void await_writer(const symm_cta *c, int peer, uint64_t until) {
+    uint64_t gone = 0;
+    /* acquire: pairs with the release of write_piece */
+    while (symm_ld_acquire(&c->ctl->gate.busy[peer]) && symm_now_ns() < until) {
+        if (is_gone(c, peer, &gone)) return;
+        sched_yield();
+    }
+}
+void symm_direct_close(symm_cta *c) {
+    symm_gate *gate = &c->ctl->gate;
+    if (!gate->page || symm_ld_relaxed(&gate->closed)) return;
+    symm_st_release(&gate->closed, 1); /* pairs with the acquire of write_piece */
+    (void)SYMM_FAIL_CALL(
+        gate_close, EPERM, EPERM,
+        symm_peer_gate_close((void *)(uintptr_t)gate->page)); /* point 1 holds without it */
+    symm_fence();                                             /* pairs with that of write_piece */
+    const uint64_t until = symm_now_ns() + CLOSE_NS;
+    for (int p = 0; p < c->a->nranks; p++) await_writer(c, p, until);
 }

@@ -6,7 +6,7 @@
  *   pull   receivers load from the givers' windows, through the kernel, or from their staging; or
  *          a giver in no window sends packets. Large messages.
  *   share  with a root, where nothing is staged: givers store a part of what the others load into
- *          destinations that are windows.
+ *          destinations that are windows, or that they may write through the kernel.
  *
  * A buffer holds one part, or one for each rank. The part of giver p for receiver q is part q of
  * p's source if that has one for each, and becomes part p of q's destination if that has one for
@@ -271,13 +271,24 @@ SYMM_DEV symm_piece symm_span(uint64_t part, symm_part span) {
 SYMM_DEV symm_part symm_share_all(const symm_cta *c) {
     return symm_part_of(symm_part_bytes(c), 0, c->a->nctas, c->cta);
 }
+/* Whether the root's own part lies in place. All ranks know it, from the root's ready word. */
+SYMM_DEV int symm_root_in_place(const symm_cta *c, symm_shape s) {
+    const int root = c->a->host.root, mine = root == c->a->rank;
+    const uint64_t src = mine ? c->a->src_off : symm_src_off(c, root);
+    const uint64_t dst = mine ? c->a->dst_off : symm_dst_off(c, root);
+    return src + symm_part_for(c, s, root) == dst + symm_part_from(c, s, root);
+}
 /* How many bytes at the end of that the giver stores. All ranks move as much: of each part that
- * crosses the root moves a small share, for it has n-1 such parts. But nobody stores into a private
- * destination (dst_off is the taker's). */
+ * crosses the root moves a small share, for it has n-1 such parts, and copies its own besides if
+ * that is not in place. A copy takes half as long as the kernel, and as long as what crosses
+ * between windows. Into a private destination only where ranks may (dst_off is the taker's). */
 SYMM_DEV uint64_t symm_share_stored(const symm_cta *c, symm_shape s, uint64_t dst_off) {
-    const uint64_t part = symm_over_ranks(symm_share_all(c).len, c->a->nranks);
-    if (symm_is_private(dst_off)) return 0;
-    return (s.root_gives ? part : part * (unsigned)(c->a->nranks - 1)) & ~63ull;
+    const uint64_t part = symm_share_all(c).len;
+    const int private = symm_is_private(dst_off);
+    if (private && !(c->a->flags & SYMM_ARG_WRITES)) return 0;
+    const uint64_t own = symm_root_in_place(c, s) ? 0 : private ? part / 2 : part;
+    const uint64_t roots = symm_over_ranks(part - own, c->a->nranks);
+    return (s.root_gives ? roots : part - roots) & ~63ull;
 }
 /* What crosses between this rank and peer, one of which is the root. */
 SYMM_DEV int symm_share_with(symm_cta *c, symm_shape s, int peer) {
@@ -292,10 +303,9 @@ SYMM_DEV int symm_share_with(symm_cta *c, symm_shape s, int peer) {
     }
     const uint64_t stored = symm_share_stored(c, s, symm_dst_off(c, peer));
     all = (symm_part){all.at + all.len - stored, stored};
-    if (stored)
-        symm_move(c, symm_target(c, peer, symm_span(symm_part_from(c, s, rank), all)),
-                  (const char *)a->src + symm_part_for(c, s, peer) + all.at, stored);
-    return 0;
+    return stored ? symm_put(c, peer, symm_span(symm_part_from(c, s, rank), all),
+                             (const char *)a->src + symm_part_for(c, s, peer) + all.at)
+                  : 0;
 }
 /* Ready and arrive go both ways between the root and each other rank, with one chunk of each CTA:
  * arrive says too that what the giver stores is there. */

@@ -2,9 +2,9 @@
  * on the thread that runs the kernel. No lock.
  *
  * ready {e, k}   chunks 0..k-1 of this rank's CTA may be read (src) and written (dst). It carries
- *                the flat offsets of both, or SYMM_STAGED, or the owner's addresses, where dst may
- *                only be read (direct.c). A rank with nothing staged sends it once, for all its
- *                chunks. symm_ready pairs with symm_ready_wait and symm_offer_wait.
+ *                the flat offsets of both, or SYMM_STAGED, or the owner's addresses, which are
+ *                reached through the kernel (direct.c). A rank with nothing staged sends it once,
+ *                for all its chunks. symm_ready pairs with symm_ready_wait and symm_offer_wait.
  * arrive {e, k}  the sender has finished chunks 0..k-1: it reads this rank's source of these chunks
  *                no more, and all that it stores into this rank's destination has arrived.
  *                symm_arrive pairs with symm_arrive_wait.
@@ -71,7 +71,7 @@ typedef struct {
 } symm_piece;
 
 /* Where a piece of peer's is read from and written to, after symm_ready_wait; where peer's buffer
- * is private, NULL: it can be read through the kernel, and nobody but peer writes it. */
+ * is private, NULL: it is reached through the kernel (direct.c). */
 SYMM_DEV uint64_t symm_src_off(const symm_cta *c, int peer) {
     return symm_ld_relaxed(&symm_inbox_of(c, peer)->src_off);
 }
@@ -113,6 +113,16 @@ SYMM_DEV int symm_fetch_result(symm_cta *c, int peer, symm_piece p, char *dst) {
     }
     return symm_direct_read(c, peer, dst, (symm_dst_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at,
                             p.bytes);
+}
+/* A piece, from src, to where it belongs in peer's destination, which is not staged. */
+SYMM_DEV int symm_put(symm_cta *c, int peer, symm_piece p, const char *src) {
+    char *to = symm_target(c, peer, p);
+    if (to) {
+        symm_move(c, to, src, p.bytes);
+        return 0;
+    }
+    return symm_direct_write(c, peer, (symm_dst_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at, src,
+                             p.bytes);
 }
 /* Room for a piece of rank's in the staging of `at`: free in a call in which buffers are private,
  * since nothing is staged then. plan.c sees to it that two slices of a chunk fit. */

@@ -21,14 +21,28 @@
 
 /* Host backend: why peers do not take such a buffer from where it is. */
 static void why_refused(const symm_comm *c, char *text, size_t cap) {
-    const symm_comm_calls *k = &c->calls;
+    const symm_reach *k = &c->calls.reads;
     const size_t at = strlen(text);
-    if (c->cuda || k->direct || at >= cap || strstr(text, "cannot reach")) return;
-    if (k->refused_err == ECANCELED)
-        snprintf(text + at, cap - at, "SYMM_DIRECT is 0 on rank %d; ", k->refused[0]);
+    if (c->cuda || k->all || at >= cap || strstr(text, "cannot reach")) return;
+    if (k->err == ECANCELED)
+        snprintf(text + at, cap - at, "SYMM_DIRECT is 0 on rank %d; ", k->from);
     else
-        snprintf(text + at, cap - at, "rank %d cannot reach the memory of rank %d (%s); ",
-                 k->refused[0], k->refused[1], symm_peer_why(k->refused_err));
+        snprintf(text + at, cap - at, "rank %d cannot reach the memory of rank %d (%s); ", k->from,
+                 k->to, symm_peer_why(k->err));
+}
+
+/* Which ends move what is in no window. */
+static void explain_ends(const symm_launch *l, char *text, size_t cap) {
+    const symm_reach *k = &l->comm->calls.writes;
+    const size_t at = strlen(text);
+    if (at >= cap || !symm_plan_has_idle_end(&l->env, &l->call, &l->plan)) return;
+    if (l->args.flags & SYMM_ARG_WRITES)
+        snprintf(text + at, cap - at, "both ends move a share of what is in no window; ");
+    else if (!k->all && k->err == ECANCELED)
+        snprintf(text + at, cap - at, "SYMM_DIRECT_WRITE is 0 on rank %d; ", k->from);
+    else if (!k->all)
+        snprintf(text + at, cap - at, "rank %d cannot write into the memory of rank %d (%s); ",
+                 k->from, k->to, symm_peer_why(k->err));
 }
 
 static void why_staged(symm_comm *c, const char *name, const symm_win *w, const void *p,
@@ -97,6 +111,7 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
                  "what is in no window is read where it is, "
                  "or goes through scratch, as ranks find faster (SYMM_DIRECT); ");
     }
+    explain_ends(&l, p.reason, sizeof p.reason);
     explain_multicast(&l, p.reason, sizeof p.reason);
     const size_t at = strlen(p.reason);
     symm_plan_reason(&l.env, &l.call, &l.plan, p.reason + at, sizeof p.reason - at);

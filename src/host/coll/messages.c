@@ -63,7 +63,7 @@ static uint64_t offset_of(const symm_comm *c, const symm_win *w, const symm_mess
     if (m->peer == c->rank)
         return (uint64_t)(uintptr_t)m->buff - (c->base + (uint64_t)c->rank * c->stride);
     if (w) return symm_window_offset(w, c->rank, m->buff);
-    return m->sends && c->calls.direct && !c->calls.near && bytes >= SYMM_P2P_DIRECT
+    return m->sends && c->calls.reads.all && !c->calls.near && bytes >= SYMM_P2P_DIRECT
                ? SYMM_PRIVATE | (uintptr_t)m->buff
                : SYMM_STAGED;
 }

@@ -22,6 +22,7 @@ typedef struct { /* what was agreed when the communicator was made */
     int deterministic;
     int multicast; /* 1: there is a multicast range */
     int direct;    /* host backend: every rank can read every other's memory, */
+    int writes;    /* and write it, */
     int near;      /* and the ranks' cores were near each other then */
     int adapts;    /* calls change their way when that changes (staging.c) */
     uint64_t
@@ -45,7 +46,7 @@ typedef struct {
     uint64_t lines;              /* GPUs: of a warp and item */
     uint64_t chunk;              /* host backend: bytes */
     uint32_t pairs;              /* a count per rank: bytes of a pair that go as packets, at most */
-    uint32_t flags;              /* SYMM_ARG_NT, _DIRECT, _EITHER, _NEAR */
+    uint32_t flags;              /* SYMM_ARG_NT, _DIRECT, _WRITES, _EITHER, _NEAR */
     int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */
     int stage_rows;              /* rows of each warp */
     int force_refused;           /* the forced kernel cannot run this call */
@@ -63,6 +64,9 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call);
 /* Whether kernel could run this call; if not, *why (may be NULL) says so. */
 int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel,
                   const char **why);
+/* Host backend: whether plan's kernel reads from where it is what is in no window, and one end of
+ * each part would wait meanwhile; then that end writes a share of it if ranks may write. */
+int symm_plan_has_idle_end(const symm_plan_env *env, const symm_call *call, const symm_plan *plan);
 /* Host backend: whether a rank that touches so many bytes stores past its caches. keeps: as in the
  * env. */
 int symm_plan_past_caches(uint64_t touched, uint64_t keeps);

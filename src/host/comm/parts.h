@@ -98,18 +98,23 @@ typedef struct {
     _Atomic uint64_t used;
 } symm_signal_tally;
 
+/* Whether every rank reaches every other's memory through the kernel; if not, the first pair (from
+ * cannot reach to) and the errno (reach.c). */
+typedef struct {
+    int all, from, to, err;
+} symm_reach;
+
 /* Owner: coll. What prepares calls, and what has been called. The user's thread; atomics: any. */
 typedef struct {
     symm_args proto;              /* what the arguments of all calls have in common */
     int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO; -1: none */
     uint64_t keeps;               /* cache_info.h */
-    /* Host backend: every rank reaches every other's memory, mapped or not. If not, the first pair
-     * (refused[0] cannot reach refused[1]) and the errno. Equal on all ranks (reach.c). */
-    int direct, refused[2], refused_err;
-    int near;                  /* what one rank has written another one reads fast (reach.c) */
-    int adapts;                /* calls change their way when that changes (staging.c) */
-    struct symm_memo *memos;   /* [SYMM_MEMOS] */
-    struct symm_redop *redops; /* [nredops] */
+    symm_reach reads, writes;     /* host backend: of memory, mapped or not; equal on all ranks */
+    void *gate;                   /* of this rank (machine/peer_memory.h); NULL: none */
+    int near;                     /* what one rank has written another one reads fast (reach.c) */
+    int adapts;                   /* calls change their way when that changes (staging.c) */
+    struct symm_memo *memos;      /* [SYMM_MEMOS] */
+    struct symm_redop *redops;    /* [nredops] */
     int nredops;
     uint64_t issued; /* collectives so far, eager or captured */
     /* Of all calls on zone SYM of heaps so far; equal on all ranks if they keep to the rules. */

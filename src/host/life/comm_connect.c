@@ -64,11 +64,11 @@ typedef struct { /* of a rank */
     int32_t code;
     int32_t told;    /* 1 + the rank that told it why it must give up; 0: it found out itself */
     int32_t refused; /* an address did. All that come to this exchange live: it was no death */
-    uint32_t reach;
+    symm_reached reach;
     char text[200];
 } outcome;
 
-static outcome my_outcome(const symm_comm *c, symmResult_t status, uint32_t reach) {
+static outcome my_outcome(const symm_comm *c, symmResult_t status, symm_reached reach) {
     outcome o = {.code = (int32_t)status, .reach = reach};
     symm_vote v;
     int by;
@@ -102,7 +102,7 @@ static int nearness(const outcome *all, int n, int r) {
 }
 
 /* Through the bootstrap, because a mesh that is half connected cannot tell everybody. */
-symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, uint32_t reach) {
+symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, symm_reached reach) {
     outcome all[SYMM_MAX_RANKS];
     const outcome mine = my_outcome(c, status, reach);
     int worst = 0;

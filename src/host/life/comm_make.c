@@ -82,7 +82,7 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
     symm_random_fill(&g->new_id, sizeof g->new_id);
     g->multicast = symm_multicast_wish(c, g->text, sizeof g->text);
     g->new_id |= 1;
-    symm_comm_reach_offer(symm_comm_process(), g);
+    symm_comm_reach_offer(c, g);
     if (c->cuda && !c->threads && c->nranks > 1 && !c->caps.fd_handles && !c->fabric)
         return SYMM_ERR(symmNotSupported,
                         "GPU %d makes no memory that other processes can map: its driver gives no "
@@ -319,6 +319,7 @@ static void fill_proto(symm_comm *c) {
         if (!symm_comm_sees(c, r)) symm_comm_ctl(c, r)->state = SYMM_STATE_ALIVE;
     ctl->magic = SYMM_CTL_MAGIC;
     ctl->pid = (uint64_t)getpid();
+    if (!c->cuda) ctl->gate.page = (uintptr_t)c->calls.gate;
     __atomic_store_n(&ctl->state, SYMM_STATE_ALIVE,
                      __ATOMIC_RELEASE); /* pairs with the watchers' acquire */
     __atomic_store_n(&c->ctl, ctl,
@@ -438,6 +439,7 @@ void symm_comm_unbuild(symm_comm *c) {
     c->exchange.boot = NULL;
     symm_boot_close(c->exchange.over_mesh);
     c->exchange.over_mesh = NULL;
+    symm_comm_reach_end(c);
     c->ctl = NULL;
     if (c->control.slot) symm_slot_discard(c->space, c->control.slot);
     c->control.slot = NULL;

@@ -15,11 +15,16 @@ typedef struct {
     uint64_t space_id, new_id;
     void *mesh_share, *space_share, *pages_share;
     symm_uuid process; /* and where it lies in the memory of process pid (reach.c) */
-    uint64_t process_at;
+    uint64_t process_at, gate;
     int32_t code, pid;
     int32_t multicast; /* 1: the rank can have multicast windows; 0 and code 0: text says why not */
     char text[200];
 } symm_greeting;
+
+/* What a rank finds of the others' memory (reach.c): 0, or the first that it cannot reach. */
+typedef struct {
+    uint32_t reads, writes;
+} symm_reached;
 
 /* ---- comm_config.c ---- */
 
@@ -80,7 +85,7 @@ symmResult_t symm_comm_connect(symm_comm *c, const symm_mesh_addr *addrs, void *
 /* After it: all ranks learn how it went, and get the same code and text. A cause counts before its
  * consequences. With it goes what this rank has found of the others' memory. status: its text is
  * the thread's last. */
-symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, uint32_t reach);
+symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, symm_reached reach);
 
 /* ---- comm_meet.c ---- */
 
@@ -102,10 +107,12 @@ symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members);
 /* No longer the first on its GPU, if it was (share.h). */
 void symm_comm_give_first(symm_comm *c);
 /* Host backend, whether peers' memory can be reached (reach.c): what this rank shows the others;
- * what it finds of them, 0 or a number for the others; and what rank has found, in rank order. */
-void symm_comm_reach_offer(const symm_uuid *process, symm_greeting *g);
-uint32_t symm_comm_reach_try(const symm_comm *c, const symm_greeting *all);
-void symm_comm_reach_learn(symm_comm *c, int rank, uint32_t found);
+ * what it finds of them, 0 or numbers for the others; and what rank has found, in rank order. */
+void symm_comm_reach_offer(symm_comm *c, symm_greeting *g);
+symm_reached symm_comm_reach_try(const symm_comm *c, const symm_greeting *all);
+void symm_comm_reach_learn(symm_comm *c, int rank, symm_reached found);
+/* Takes back what was offered: no kernel of this communicator runs any more. */
+void symm_comm_reach_end(symm_comm *c);
 /* How fast: once all have mapped all; soil before an exchange, measure after it. */
 void symm_comm_reach_soil(const symm_comm *c);
 symmResult_t symm_comm_reach_measure(symm_comm *c);

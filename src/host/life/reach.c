@@ -1,11 +1,13 @@
-/* reach.c - whether every rank can read every other's memory through the kernel. Asked once, when a
- * communicator is made: a kernel that has begun cannot choose another way. The answer is the same
- * on all ranks, as the planner's choice depends on it. Runs inside the creating call; no lock. */
+/* reach.c - whether every rank can read, and write, every other's memory through the kernel. Asked
+ * once, when a communicator is made: a kernel that has begun cannot choose another way. The answer
+ * is the same on all ranks, as the planner's choice depends on it. Runs inside the creating call,
+ * and at the end; no lock. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "host/comm/comm.h"
@@ -16,13 +18,23 @@
  * this one. */
 static symm_uuid probe;
 
-void symm_comm_reach_offer(const symm_uuid *process, symm_greeting *g) {
+void symm_comm_reach_offer(symm_comm *c, symm_greeting *g) {
+    const symm_uuid *process = symm_comm_process();
     /* Thread ranks store the same. Peers look once the greeting has come, so after this. */
     __atomic_store_n(&probe.hi, process->hi, __ATOMIC_RELAXED);
     __atomic_store_n(&probe.lo, process->lo, __ATOMIC_RELAXED);
     g->process = *process;
     g->process_at = (uintptr_t)&probe;
     g->pid = (int32_t)getpid();
+    if (!c->cuda && c->nranks > 1 && c->params.direct) c->calls.gate = symm_peer_gate();
+    g->gate = (uintptr_t)c->calls.gate;
+}
+
+/* A closed gate stays: a peer that was stopped may still come to it. */
+void symm_comm_reach_end(symm_comm *c) {
+    SYMM_ASSERT(!c->calls.gate || !c->cuda);
+    if (c->calls.gate && !(c->ctl && c->ctl->gate.closed)) symm_peer_gate_free(c->calls.gate);
+    c->calls.gate = NULL;
 }
 
 /* errno of the first that fails; 0: none. */
@@ -35,26 +47,52 @@ static int try_peer(const symm_greeting *peer) {
     return seen.hi != peer->process.hi || seen.lo != peer->process.lo ? EREMOTE : 0;
 }
 
-uint32_t symm_comm_reach_try(const symm_comm *c, const symm_greeting *all) {
-    if (!c->params.direct) return (uint32_t)ECANCELED << 8 | (unsigned)(c->rank + 1);
-    for (int r = 0; r < c->nranks && !c->cuda; r++) {
-        int err = r == c->rank ? 0 : try_peer(&all[r]);
-        if (err) return (uint32_t)err << 8 | (unsigned)(r + 1);
-    }
-    return 0;
+/* The same of a word behind its gate, which nobody reads. It is the process that was read. */
+static int try_writing(const symm_greeting *peer) {
+    const uint64_t word = 0;
+    if (!peer->gate) return ENOMEM;
+    return SYMM_FAIL_CALL(peer_write_try, 0, EPERM,
+                          symm_peer_write(peer->pid, peer->gate, peer->gate + sizeof word, &word,
+                                          sizeof word)) == sizeof word
+               ? 0
+               : errno;
 }
 
-void symm_comm_reach_learn(symm_comm *c, int rank, uint32_t found) {
-    if (rank == 0) c->calls.direct = !c->cuda;
-    if (!found || !c->calls.direct) return;
-    c->calls.direct = 0;
-    c->calls.refused[0] = rank;
-    c->calls.refused[1] = (int)(found & 255) - 1;
-    c->calls.refused_err = (int)(found >> 8);
-    if (c->rank == rank && c->params.direct)
+static uint32_t said(int rank, int err) {
+    return err ? (uint32_t)err << 8 | (unsigned)(rank + 1) : 0;
+}
+
+symm_reached symm_comm_reach_try(const symm_comm *c, const symm_greeting *all) {
+    symm_reached found = {0, 0};
+    if (!c->params.direct) found.reads = said(c->rank, ECANCELED);
+    if (!c->params.direct_write) found.writes = said(c->rank, ECANCELED);
+    for (int r = 0; r < c->nranks && !c->cuda; r++) {
+        if (r == c->rank) continue;
+        if (!found.reads) found.reads = said(r, try_peer(&all[r]));
+        if (!found.reads && !found.writes) found.writes = said(r, try_writing(&all[r]));
+    }
+    return found;
+}
+
+/* 1: rank's is the first refusal. */
+static int learn(symm_reach *reach, int rank, uint32_t found) {
+    if (!found || !reach->all) return 0;
+    *reach = (symm_reach){.from = rank, .to = (int)(found & 255) - 1, .err = (int)(found >> 8)};
+    return 1;
+}
+
+void symm_comm_reach_learn(symm_comm *c, int rank, symm_reached found) {
+    symm_reach *reads = &c->calls.reads, *writes = &c->calls.writes;
+    SYMM_ASSERT(rank >= 0 && rank < c->nranks);
+    if (rank == 0) reads->all = writes->all = !c->cuda;
+    if (learn(reads, rank, found.reads) && c->rank == rank && c->params.direct)
         SYMM_INFO("rank %d cannot reach the memory of rank %d (%s): buffers in no window go "
                   "through scratch",
-                  rank, c->calls.refused[1], symm_peer_why(c->calls.refused_err));
+                  rank, reads->to, symm_peer_why(reads->err));
+    if (learn(writes, rank, found.writes) && c->rank == rank && c->params.direct_write)
+        SYMM_INFO("rank %d cannot write into the memory of rank %d (%s): of a buffer in no window "
+                  "only one end moves data",
+                  rank, writes->to, symm_peer_why(writes->err));
 }
 
 /* ---- how fast -------------------------------------------------------------------------------- */
@@ -68,7 +106,7 @@ static char *spans_of(const symm_comm *c, int rank) {
     return (char *)symm_comm_ctl(c, rank) + c->calls.proto.scratch.host.stage_off;
 }
 static int measurable(const symm_comm *c) {
-    return c->calls.direct && c->nranks > 1 &&
+    return c->calls.reads.all && c->nranks > 1 &&
            c->calls.proto.scratch.host.stage_bytes >= 2 * SPAN * SPANS;
 }
 
