@@ -313,22 +313,46 @@ static void tables_say_what_is_done(void) {
     T_STREQ(symm_coll_name(symmNumColls), "?");
 }
 
+static uint32_t flags_of(int coll, uint64_t bytes, symm_plan_env env) {
+    const symm_call call = {
+        .coll = (symmColl_t)coll, .count = bytes, .type = symmUint8, .esize = 1};
+    env.direct = 1;
+    env.scratch = symm_plan_scratch(32ull << 20, env.nranks);
+    return symm_plan_make(&env, &call).flags;
+}
 /* What several ranks take of one buffer in no window goes through scratch, unless all is to be read
  * where it is. */
 static void a_broadcast_to_many_is_staged(void) {
     for (int n = 2; n <= 4; n++)
         for (int adapts = 0; adapts < 2; adapts++)
             for (int c = 0; c < symmNumColls; c++) {
-                const symm_plan_env env = {.nranks = n,
-                                           .direct = 1,
-                                           .adapts = adapts,
-                                           .scratch = symm_plan_scratch(32ull << 20, n)};
-                const symm_call call = {
-                    .coll = (symmColl_t)c, .count = 1 << 20, .type = symmUint8, .esize = 1};
                 if (c != symmCollBroadcast && c != symmCollScatter && c != symmCollGather) continue;
-                const int staged = c == symmCollBroadcast && n > 2 && adapts;
-                T_EQ(!(symm_plan_make(&env, &call).flags & SYMM_ARG_DIRECT), staged);
+                const uint32_t flags =
+                    flags_of(c, 1 << 20, (symm_plan_env){.nranks = n, .adapts = adapts});
+                T_EQ(!(flags & SYMM_ARG_DIRECT), c == symmCollBroadcast && n > 2 && adapts);
             }
+}
+
+/* From which part on both ends move what is in no window; 0: never. */
+static uint64_t both_from(int coll, int n, int crowded, int writes) {
+    const symm_plan_env env = {
+        .nranks = n, .writes = writes, .adapts = 1, .oversubscribed = crowded};
+    for (uint64_t bytes = 1 << 10; bytes <= 64 << 20; bytes *= 2)
+        if (flags_of(coll, bytes, env) & SYMM_ARG_WRITES) return bytes;
+    return 0;
+}
+/* Where one end would wait, and has a core to itself. */
+static void both_ends_move_a_share(void) {
+    for (int c = 0; c < symmNumColls; c++) {
+        const int with_root = c == symmCollBroadcast || c == symmCollScatter || c == symmCollGather;
+        T_EQ(both_from(c, 2, 0, 1), with_root ? 32u << 10 : 0);
+        T_EQ(both_from(c, 2, 0, 0), 0);
+    }
+    T_EQ(both_from(symmCollScatter, 4, 0, 1), 32 << 10);
+    T_EQ(both_from(symmCollScatter, 4, 1, 1), 0);
+    T_EQ(both_from(symmCollBroadcast, 2, 1, 1), 0);
+    T_EQ(both_from(symmCollGather, 4, 0, 1), 512 << 10);
+    T_EQ(both_from(symmCollGather, 4, 1, 1), 32 << 10);
 }
 
 /* ---- GPUs ---- */
@@ -575,6 +599,6 @@ T_MAIN(T(all_kernels_reduce_in_rank_order), T(every_call_has_a_kernel),
        T(forced_kernels_are_honoured_or_refused), T(packets_fit_their_slots),
        T(limits_of_ctas_hold), T(stores_go_past_the_caches_where_they_keep_no_more), T(good_words),
        T(bad_words_are_named), T(hash_is_stable), T(tables_say_what_is_done),
-       T(a_broadcast_to_many_is_staged), T(every_call_has_a_gpu_kernel),
+       T(a_broadcast_to_many_is_staged), T(both_ends_move_a_share), T(every_call_has_a_gpu_kernel),
        T(forced_kernels_are_honoured_or_refused_on_gpus), T(no_kernel_runs_on_the_wrong_backend),
        T(gpu_scratch_is_divided), T(ll_messages_fit_their_slots))

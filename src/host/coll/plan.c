@@ -26,8 +26,9 @@ enum { ROWS = sizeof table / sizeof table[0] };
  * the second copy through scratch. Of a part, where a buffer has one for each rank. */
 #define DIRECT_BYTES (16u << 10)
 /* Bytes of a part in no window that both ends move: a piece of it must be worth a call of the
- * system to each. */
+ * system to each. Several that write into one process at once hinder each other at first. */
 #define BOTH_BYTES (32u << 10)
+#define MANY_BYTES (512u << 10)
 
 static uint64_t packet_cap(const symm_plan_env *env, const symm_kernel_row *row) {
     const int cap = row->cap;
@@ -167,7 +168,8 @@ int symm_plan_has_idle_end(const symm_plan_env *env, const symm_call *call, cons
     if (env->gpu || !(plan->flags & SYMM_ARG_DIRECT) || call->local) return 0;
     if (!(row->flags & SYMM_COLL_ROOT) || row->flags & SYMM_COLL_REDUCES) return 0;
     if (row->root_gives && env->oversubscribed) return 0;
-    return symm_plan_message(call) >= BOTH_BYTES;
+    const int at_once = row->root_takes && env->nranks > 2 && !env->oversubscribed;
+    return symm_plan_message(call) >= (at_once ? MANY_BYTES : BOTH_BYTES);
 }
 
 /* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever
@@ -316,16 +318,12 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
 
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
-    uint64_t constants[] = {CHUNK_BYTES,       NT_BYTES,
-                            DIRECT_BYTES,      BOTH_BYTES,
-                            SYMM_PACKET_BYTES, SYMM_CTL_BYTES,
-                            sizeof(symm_ctl),  sizeof(symm_inbox),
-                            SYMM_P2P_RING,     SYMM_P2P_RING_FEW,
-                            SYMM_P2P_SMALL,    SYMM_P2P_CHUNK,
-                            SYMM_P2P_SHORT,    SYMM_P2P_SHORT_CHUNK,
-                            AHEAD_RING,        SYMM_AHEAD_SLOTS,
-                            SYMM_AHEAD_TINY,   SYMM_AHEAD_SHORT,
-                            SYMM_AHEAD_NEAR};
+    uint64_t constants[] = {
+        CHUNK_BYTES,        NT_BYTES,          DIRECT_BYTES,         BOTH_BYTES,
+        MANY_BYTES,         SYMM_PACKET_BYTES, SYMM_CTL_BYTES,       sizeof(symm_ctl),
+        sizeof(symm_inbox), SYMM_P2P_RING,     SYMM_P2P_RING_FEW,    SYMM_P2P_SMALL,
+        SYMM_P2P_CHUNK,     SYMM_P2P_SHORT,    SYMM_P2P_SHORT_CHUNK, AHEAD_RING,
+        SYMM_AHEAD_SLOTS,   SYMM_AHEAD_TINY,   SYMM_AHEAD_SHORT,     SYMM_AHEAD_NEAR};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));
