@@ -1,5 +1,5 @@
-/* fault_direct_write.c - buffers in no window into which peers write: that they do and what, what
- * is said where the system refuses it, what memory that is not there leads to, and that nobody
+/* fault_direct_write.c - buffers in no window into which peers write: what comes there, what is
+ * said where the system refuses it, what memory that is not there leads to, and that nobody
  * writes into a buffer whose owner has left with an error, however late a writer is. Forked ranks;
  * no lock. */
 #include <sys/mman.h>
@@ -89,11 +89,28 @@ static void broadcasted(symmComm_t comm, int rank, int n, const moved *m, int ro
     munmap(out - 1, m->bytes + 2);
 }
 
+static void reduced(symmComm_t comm, int rank, int n, const moved *m, int root) {
+    char *in = pages(m->bytes + 2) + 1, *out = pages(m->bytes + 2) + 1,
+         *to = m->in_place ? in : out;
+    for (size_t i = 0; i < m->bytes; i++) in[i] = (char)byte_of(rank, i);
+    T_OK(symmReduce(in, to, m->bytes, symmUint8, symmSum, root, comm, NULL));
+    for (size_t i = 0; rank == root && i < m->bytes; i++) {
+        unsigned sum = 0;
+        for (int r = 0; r < n; r++) sum += byte_of(r, i);
+        T_CHECKF((unsigned char)to[i] == (unsigned char)sum,
+                 "reduce of %d ranks, %zu bytes, in place %d: byte %zu", n, m->bytes, m->in_place,
+                 i);
+    }
+    T_CHECK(!to[-1] && !to[m->bytes]);
+    munmap(in - 1, m->bytes + 2);
+    munmap(out - 1, m->bytes + 2);
+}
+
 static void moved_rank(int rank, int n, void *arg) {
     static const size_t sizes[] = {32 << 10, (64 << 10) + 8, (3 << 20) + 17, PART};
     moved m = {.f = arg};
     symmComm_t comm = fk_open(m.f, rank, n);
-    said(comm, "both ends move a share of what is in no window");
+    said(comm, "peers write a share of a recvbuff in no window");
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (m.in_place = 0; m.in_place < 2; m.in_place++) {
             m.bytes = sizes[s];
@@ -101,6 +118,7 @@ static void moved_rank(int rank, int n, void *arg) {
                 gathered(comm, rank, n, &m, root);
                 scattered(comm, rank, n, &m, root);
                 broadcasted(comm, rank, n, &m, root);
+                reduced(comm, rank, n, &m, root);
             }
         }
     T_OK(symmCommDestroy(comm));
@@ -119,6 +137,7 @@ static void allowed(fk *f, int rank, int n, const char *says) {
     T_EQ(symm_fail_arm("peer_write:error"), 0); /* nobody comes there */
     gathered(comm, rank, n, &m, 0);
     scattered(comm, rank, n, &m, 0);
+    reduced(comm, rank, n, &m, 0);
     T_OK(symmCommDestroy(comm));
 }
 static void refused_rank(int rank, int n, void *arg) {
@@ -208,7 +227,7 @@ static void *abort_soon(void *comm) {
 /* The owner takes, from all others or from the last rank. */
 static symmResult_t called(const late *l, symmComm_t comm, int n, const char *in, char *out) {
     return symm_test_call(l->coll, in, out, PART, symmUint8, symmSum,
-                          l->coll == symmCollGather ? OWNER : n - 1, comm, NULL);
+                          symm_colls[l->coll].root_takes ? OWNER : n - 1, comm, NULL);
 }
 
 /* What the owner does with its buffer after the error is not undone. */
@@ -236,11 +255,13 @@ static void gave_up_rank(int rank, int n, void *arg) {
     if (!aborts) T_OK(symmCommDestroy(comm));
 }
 static void gave_up(int ms, int stays_open, int freed, int aborts) {
-    static const symmColl_t colls[] = {symmCollGather, symmCollScatter, symmCollBroadcast};
-    for (int i = 0; i < 3; i++) {
-        const int n = colls[i] == symmCollGather ? 3 : 2;
+    static const symmColl_t colls[] = {symmCollGather, symmCollReduce, symmCollScatter,
+                                       symmCollBroadcast};
+    setenv("SYMM_DIRECT", "2", 1);
+    for (int i = 0; i < 4; i++) {
+        const int takes = symm_colls[colls[i]].root_takes, n = takes ? 3 : 2;
         late *l = T_SHARED(sizeof *l);
-        if (colls[i] != symmCollGather && !roots_write(n)) continue;
+        if (!takes && !roots_write(n)) continue;
         *l = (late){fk_new(OWNER, 0), colls[i], ms, stays_open, freed, aborts};
         T_FORK(n, gave_up_rank, l);
     }

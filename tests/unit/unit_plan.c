@@ -342,7 +342,7 @@ static uint64_t both_from(int coll, int n, int crowded, int writes) {
 static void both_ends_move_a_share(void) {
     for (int c = 0; c < symmNumColls; c++) {
         const int with_root = c == symmCollBroadcast || c == symmCollScatter || c == symmCollGather;
-        T_EQ(both_from(c, 2, 0, 1), with_root ? 32u << 10 : 0);
+        T_EQ(both_from(c, 2, 0, 1), with_root ? 32u << 10 : c == symmCollReduce ? 16u << 10 : 0);
         T_EQ(both_from(c, 2, 0, 0), 0);
     }
     T_EQ(both_from(symmCollScatter, 4, 0, 1), 32 << 10);

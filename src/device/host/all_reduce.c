@@ -159,21 +159,38 @@ void symm_body_ar_twoshot(symm_cta *c) {
     }
 }
 
-/* A private destination is written by its owner alone, who fetches the others' slices: from their
- * destinations (all_reduce), or, since other ranks have none, from two places in their staging. */
+/* Whether reducers write their slices into a root's private destination. */
+SYMM_DEV int symm_writes(const symm_cta *c, int root) {
+    return root >= 0 && c->a->flags & SYMM_ARG_WRITES;
+}
+/* Else a private destination is written by its owner alone, who fetches the others' slices: from
+ * their destinations (all_reduce), or, since other ranks have none, from two places in their
+ * staging. */
 SYMM_DEV int symm_fetches(const symm_cta *c, int root, int rank) {
-    if (root >= 0 && root != rank) return 0;
+    if ((root >= 0 && root != rank) || symm_writes(c, root)) return 0;
     return symm_is_private(rank == c->a->rank ? c->a->dst_off : symm_dst_off(c, rank));
 }
 SYMM_DEV char *symm_left(const symm_cta *c, int rank, uint64_t k) {
     return symm_room(c, rank, rank) + (k & 1) * (symm_room_bytes(c) / 2 & ~63ull);
 }
-SYMM_DEV symm_piece symm_slice_of(const symm_cta *c, uint64_t k, int rank) {
+/* Of `count` elements those that rank reduces. Who writes its slice, besides reading n-1 sources,
+ * reduces fewer than the root does: n-1 for its n. */
+SYMM_DEV symm_part symm_share_of(const symm_cta *c, int root, uint64_t count, int rank) {
+    const int n = c->a->nranks;
+    const uint32_t log = c->a->host.esize_log;
+    if (!symm_writes(c, root)) return symm_part_of(count, log, n, rank);
+    const int parts = n + (n - 1) * (n - 1), first = rank * (n - 1) + (rank > root),
+              last = first + n - 2 + (rank == root);
+    const symm_part from = symm_part_of(count, log, parts, first),
+                    to = symm_part_of(count, log, parts, last);
+    return (symm_part){from.at, to.at + to.len - from.at};
+}
+SYMM_DEV symm_piece symm_slice_of(const symm_cta *c, int root, uint64_t k, int rank) {
     const symm_args *a = c->a;
     const uint32_t log = a->host.esize_log;
     const symm_part chunk = symm_chunk_of(a->count, a->host.chunk_log - log,
                                           (unsigned)c->cta + k * (unsigned)a->nctas),
-                    part = symm_part_of(chunk.len, log, a->nranks, rank);
+                    part = symm_share_of(c, root, chunk.len, rank);
     return (symm_piece){k, chunk.at << log, part.at << log, part.len << log};
 }
 
@@ -197,6 +214,10 @@ SYMM_DEV int symm_slice(symm_cta *c, int root, symm_piece p) {
         if (staged) symm_copy_took(c, since, 2 * p.bytes * (unsigned)a->nranks);
         return 0;
     }
+    if (!to && symm_writes(c, root)) {
+        symm_reduce_here(c, symm_left(c, a->rank, 0), srcs, count);
+        return symm_put(c, root, p, symm_left(c, a->rank, 0));
+    }
     /* The place was last filled with chunk k-2, which the root has fetched when it arrives. */
     if (!to && p.k >= 2 && symm_arrive_from(c, root, p.k - 1)) return 1;
     symm_reduce_here(c, to ? to : symm_left(c, a->rank, p.k), srcs, count);
@@ -209,7 +230,7 @@ SYMM_DEV int symm_slice(symm_cta *c, int root, symm_piece p) {
 SYMM_DEV int symm_fetch_slices(symm_cta *c, int root, uint64_t k) {
     for (int q = 1; q < c->a->nranks; q++) {
         const int peer = symm_peer(c->a, q);
-        const symm_piece p = symm_slice_of(c, k, peer);
+        const symm_piece p = symm_slice_of(c, root, k, peer);
         char *dst = (char *)c->a->dst + p.chunk + p.at;
         if (symm_arrive_from(c, peer, k + 1)) return 1;
         if (root >= 0)
@@ -231,7 +252,7 @@ SYMM_DEV void symm_slices_private(symm_cta *c, int root, uint64_t mine) {
     const int fetches = symm_fetches(c, root, a->rank), late = fetches && root >= 0;
     uint8_t more[SYMM_MAX_RANKS];
     for (uint64_t k = 0; k < mine + (unsigned)fetches; k++) {
-        if (k < mine && symm_slice(c, root, symm_slice_of(c, k, a->rank))) return;
+        if (k < mine && symm_slice(c, root, symm_slice_of(c, root, k, a->rank))) return;
         for (int p = 0; !k && mine && p < a->nranks; p++)
             more[p] = root < 0 && symm_fetches(c, root, p);
         if (k < mine && !late) symm_arrive(c, (uint32_t)(k + 1));

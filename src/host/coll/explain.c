@@ -31,13 +31,13 @@ static void why_refused(const symm_comm *c, char *text, size_t cap) {
                  k->to, symm_peer_why(k->err));
 }
 
-/* Which ends move what is in no window. */
+/* Who moves what is in no window. */
 static void explain_ends(const symm_launch *l, char *text, size_t cap) {
     const symm_reach *k = &l->comm->calls.writes;
     const size_t at = strlen(text);
-    if (at >= cap || !symm_plan_has_idle_end(&l->env, &l->call, &l->plan)) return;
+    if (at >= cap || !symm_plan_may_write(&l->env, &l->call, &l->plan)) return;
     if (l->args.flags & SYMM_ARG_WRITES)
-        snprintf(text + at, cap - at, "both ends move a share of what is in no window; ");
+        snprintf(text + at, cap - at, "peers write a share of a recvbuff in no window; ");
     else if (!k->all && k->err == ECANCELED)
         snprintf(text + at, cap - at, "SYMM_DIRECT_WRITE is 0 on rank %d; ", k->from);
     else if (!k->all)

@@ -29,6 +29,8 @@ enum { ROWS = sizeof table / sizeof table[0] };
  * system to each. Several that write into one process at once hinder each other at first. */
 #define BOTH_BYTES (32u << 10)
 #define MANY_BYTES (512u << 10)
+/* Of what a rank reduces for a root, to write it there. */
+#define SLICE_BYTES (8u << 10)
 
 static uint64_t packet_cap(const symm_plan_env *env, const symm_kernel_row *row) {
     const int cap = row->cap;
@@ -161,15 +163,18 @@ static uint32_t either(const symm_plan_env *env, const symm_call *call) {
     return SYMM_ARG_EITHER | (env->near ? SYMM_ARG_NEAR : 0);
 }
 
-/* The root, which only gives, is idle; or those that only give to it. If ranks share cores, an idle
- * root's serves others. */
-int symm_plan_has_idle_end(const symm_plan_env *env, const symm_call *call, const symm_plan *plan) {
+/* Where the root, which only gives, is idle, or those that only give to it. If ranks share cores,
+ * an idle root's serves others. Slices that are reduced for a root go to it so, too: it would load
+ * what another core has just stored to, which far ones wait for. */
+int symm_plan_may_write(const symm_plan_env *env, const symm_call *call, const symm_plan *plan) {
     const symm_coll_row *row = &symm_colls[call->coll];
     if (env->gpu || !(plan->flags & SYMM_ARG_DIRECT) || call->local) return 0;
-    if (!(row->flags & SYMM_COLL_ROOT) || row->flags & SYMM_COLL_REDUCES) return 0;
+    if (!(row->flags & SYMM_COLL_ROOT)) return 0;
+    const uint64_t bytes = symm_plan_message(call);
+    if (row->flags & SYMM_COLL_REDUCES) return bytes >= SLICE_BYTES * (unsigned)env->nranks;
     if (row->root_gives && env->oversubscribed) return 0;
     const int at_once = row->root_takes && env->nranks > 2 && !env->oversubscribed;
-    return symm_plan_message(call) >= (at_once ? MANY_BYTES : BOTH_BYTES);
+    return bytes >= (at_once ? MANY_BYTES : BOTH_BYTES);
 }
 
 /* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever
@@ -201,7 +206,7 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     plan.ctas = pick_ctas(env);
     plan.chunk = pick_chunk(env, plan.ctas);
     if (goes_direct(env, call, plan.chunk)) plan.flags |= SYMM_ARG_DIRECT | either(env, call);
-    if (env->writes && symm_plan_has_idle_end(env, call, &plan)) plan.flags |= SYMM_ARG_WRITES;
+    if (env->writes && symm_plan_may_write(env, call, &plan)) plan.flags |= SYMM_ARG_WRITES;
     if (symm_plan_past_caches(touched(env, call), env->keeps)) plan.flags |= SYMM_ARG_NT;
     return plan;
 }
@@ -318,12 +323,13 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
 
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
-    uint64_t constants[] = {
-        CHUNK_BYTES,        NT_BYTES,          DIRECT_BYTES,         BOTH_BYTES,
-        MANY_BYTES,         SYMM_PACKET_BYTES, SYMM_CTL_BYTES,       sizeof(symm_ctl),
-        sizeof(symm_inbox), SYMM_P2P_RING,     SYMM_P2P_RING_FEW,    SYMM_P2P_SMALL,
-        SYMM_P2P_CHUNK,     SYMM_P2P_SHORT,    SYMM_P2P_SHORT_CHUNK, AHEAD_RING,
-        SYMM_AHEAD_SLOTS,   SYMM_AHEAD_TINY,   SYMM_AHEAD_SHORT,     SYMM_AHEAD_NEAR};
+    uint64_t constants[] = {CHUNK_BYTES,          NT_BYTES,         DIRECT_BYTES,
+                            BOTH_BYTES,           MANY_BYTES,       SLICE_BYTES,
+                            SYMM_PACKET_BYTES,    SYMM_CTL_BYTES,   sizeof(symm_ctl),
+                            sizeof(symm_inbox),   SYMM_P2P_RING,    SYMM_P2P_RING_FEW,
+                            SYMM_P2P_SMALL,       SYMM_P2P_CHUNK,   SYMM_P2P_SHORT,
+                            SYMM_P2P_SHORT_CHUNK, AHEAD_RING,       SYMM_AHEAD_SLOTS,
+                            SYMM_AHEAD_TINY,      SYMM_AHEAD_SHORT, SYMM_AHEAD_NEAR};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));

@@ -64,9 +64,9 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call);
 /* Whether kernel could run this call; if not, *why (may be NULL) says so. */
 int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel,
                   const char **why);
-/* Host backend: whether plan's kernel reads from where it is what is in no window, and one end of
- * each part would wait meanwhile; then that end writes a share of it if ranks may write. */
-int symm_plan_has_idle_end(const symm_plan_env *env, const symm_call *call, const symm_plan *plan);
+/* Host backend: whether ranks write a share of a destination in no window, where all ranks may
+ * (env->writes). */
+int symm_plan_may_write(const symm_plan_env *env, const symm_call *call, const symm_plan *plan);
 /* Host backend: whether a rank that touches so many bytes stores past its caches. keeps: as in the
  * env. */
 int symm_plan_past_caches(uint64_t touched, uint64_t keeps);

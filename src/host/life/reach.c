@@ -90,9 +90,10 @@ void symm_comm_reach_learn(symm_comm *c, int rank, symm_reached found) {
                   "through scratch",
                   rank, reads->to, symm_peer_why(reads->err));
     if (learn(writes, rank, found.writes) && c->rank == rank && c->params.direct_write)
-        SYMM_INFO("rank %d cannot write into the memory of rank %d (%s): of a buffer in no window "
-                  "only one end moves data",
-                  rank, writes->to, symm_peer_why(writes->err));
+        SYMM_INFO(
+            "rank %d cannot write into the memory of rank %d (%s): a recvbuff in no window is "
+            "filled by its owner alone",
+            rank, writes->to, symm_peer_why(writes->err));
 }
 
 /* ---- how fast -------------------------------------------------------------------------------- */
