@@ -319,8 +319,8 @@ SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
  *  - On GPUs a kernel has begun when it was given to its stream, and a graph when it was launched.
  *  - This rank's own calls have ended. A call of a peer that had begun may still write into windows
  *    of this rank until it next waits, and read its buffers; nobody writes into a buffer that is in
- *    no window. On GPUs it ends at most the piece that it is storing: of each of its warps 4 KB, or
- *    two times 2 KB (all_reduce, broadcast, reduce).
+ *    no window (docs/limits.md). On GPUs it ends at most the piece that it is storing: of each of
+ *    its warps 4 KB, or two times 2 KB (all_reduce, broadcast, reduce).
  * Order: local, any thread. */
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
 /* As symmCommAbort, but the communicator stays valid for questions, symmCommShrink and

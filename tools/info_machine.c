@@ -118,7 +118,8 @@ static void show_peer_memory(void) {
     const int err = WEXITSTATUS(status);
     info_row("peers' memory", "%s%s", err ? "buffers in no window go through scratch: " : "",
              err ? symm_peer_why(err)
-                 : "buffers in no window are read where they are (process_vm_readv)");
+                 : "buffers in no window are read where they are (process_vm_readv); whether ranks "
+                   "write there, symmExplain says");
 }
 
 void info_machine(void) {

@@ -26,6 +26,7 @@ void *symm_peer_gate(void) {
     void *gate = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (gate == MAP_FAILED) return NULL;
+    (void)madvise(gate, (size_t)sysconf(_SC_PAGESIZE), MADV_DONTFORK); /* it is this process's */
     *(volatile uint64_t *)gate = 0; /* there is memory for it now, or never */
     return gate;
 }

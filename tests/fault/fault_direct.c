@@ -1,7 +1,7 @@
 /* fault_direct.c - buffers in no window, which peers read where they are: that they do, what is
  * said where the system refuses it, what a buffer that is not there leads to, that nobody but its
- * owner writes it, and that what a late peer reads of it after an error is no result. Forked ranks;
- * no lock. */
+ * owner writes it after an error, and that what a late peer reads of it then is no result. Writes:
+ * fault_direct_write.c. Forked ranks; no lock. */
 #include <sys/mman.h>
 
 #include "coll_expect.h"

@@ -128,6 +128,77 @@ static void both_ends_move_a_share(void) {
     for (int n = 2; n <= MOST; n++) T_FORK(n, moved_rank, fk_new(0, 0));
 }
 
+/* Chunks of a few lines for each rank. */
+static void many_rank(int rank, int n, void *arg) {
+    moved m = {.f = arg, .bytes = 300001};
+    symmComm_t comm = fk_open(m.f, rank, n);
+    for (int root = 0; root < n; root += n - 1) reduced(comm, rank, n, &m, root);
+    T_OK(symmCommDestroy(comm));
+}
+static void many_ranks_with_small_chunks(void) {
+    setenv("SYMM_DIRECT", "2", 1);
+    setenv("SYMM_SCRATCH", "1M", 1);
+    setenv("SYMM_CTAS", "32", 1);
+    T_FORK(16, many_rank, fk_new(0, 0));
+}
+
+/* In windows or not, and in place or not, as each rank has it; roots and sizes are all ranks'. */
+typedef struct {
+    char *in[2], *out[2];
+    unsigned common, own;
+} drawn;
+static char *some(char *const *where, unsigned *seed) {
+    char *at = where[rand_r(seed) & 1];
+    return at + rand_r(seed) % 64;
+}
+static void a_mixed_call(symmComm_t comm, int rank, int n, drawn *d) {
+    const size_t bytes = 32768 + (size_t)rand_r(&d->common) % ((1 << 20) - 32768);
+    const int coll = rand_r(&d->common) % 3, root = rand_r(&d->common) % n;
+    const int place = rand_r(&d->own) & 1, is_root = rank == root;
+    char *in = some(d->in, &d->own), *out = some(d->out, &d->own), *none = place ? NULL : in;
+    if (coll == 0) {
+        char *from = place && is_root ? out + (size_t)rank * bytes : in;
+        for (size_t i = 0; i < bytes; i++) from[i] = (char)byte_of(rank, i);
+        T_OK(symmGather(from, is_root ? out : none, bytes, symmUint8, root, comm, NULL));
+        for (int r = 0; is_root && r < n; r++)
+            T_CHECKF(!wrong_part(out + (size_t)r * bytes, r, 0, bytes), "gather: part %d", r);
+        return;
+    }
+    const size_t all = coll == 1 ? (size_t)n * bytes : bytes, mine = coll == 1 ? bytes : 0;
+    char *to = place && (coll == 2 || is_root) ? in + (size_t)rank * mine : out;
+    memset(to, 0, bytes);
+    for (size_t i = 0; is_root && i < all; i++) in[i] = (char)byte_of(root, i);
+    if (coll == 1)
+        T_OK(symmScatter(is_root ? in : none, to, bytes, symmUint8, root, comm, NULL));
+    else
+        T_OK(symmBroadcast(is_root ? in : none, to, bytes, symmUint8, root, comm, NULL));
+    T_CHECKF(!wrong_part(to, root, (size_t)rank * mine, bytes), "%s", coll == 1 ? "scatter" : "bc");
+}
+static void mixed_rank(int rank, int n, void *arg) {
+    const size_t all = (size_t)n << 20;
+    drawn d = {.common = 12345, .own = 777u + (unsigned)rank};
+    void *windows[2];
+    symmWindow_t w[2];
+    symmComm_t comm = fk_open(arg, rank, n);
+    for (int i = 0; i < 2; i++) {
+        T_OK(symmMemAlloc(&windows[i], all + 128));
+        T_OK(symmWindowRegister(comm, windows[i], all + 128, &w[i], SYMM_WIN_DEFAULT));
+    }
+    d.in[0] = windows[0], d.out[0] = windows[1];
+    d.in[1] = pages(all + 128), d.out[1] = pages(all + 128);
+    for (int i = 0; i < 100; i++) a_mixed_call(comm, rank, n, &d);
+    for (int i = 0; i < 2; i++) T_OK(symmWindowDeregister(comm, w[i]));
+    T_OK(symmCommDestroy(comm));
+    for (int i = 0; i < 2; i++) T_OK(symmMemFree(windows[i]));
+}
+static void buffers_of_all_kinds(void) {
+    setenv("SYMM_DIRECT", "2", 1);
+    for (int ctas = 1; ctas <= 3; ctas += 2) {
+        setenv("SYMM_CTAS", ctas == 1 ? "1" : "3", 1);
+        for (int n = 2; n <= MOST; n += 2) T_FORK(n, mixed_rank, fk_new(0, 0));
+    }
+}
+
 /* ---- where ranks may not ---- */
 
 static void allowed(fk *f, int rank, int n, const char *says) {
@@ -153,6 +224,28 @@ static void off_rank(int rank, int n, void *arg) {
 }
 static void switched_off_by_one_rank(void) {
     T_FORK(MOST, off_rank, fk_new(0, 0));
+}
+
+/* A rank that gives up while the communicator is made, and a peer that tries its memory later. */
+static void late_try_rank(int rank, int n, void *arg) {
+    enum { PAGES = 64 };
+    fk *f = arg;
+    symmComm_t comm = NULL;
+    if (rank == OWNER) setenv("SYMM_SETUP_TIMEOUT", "500", 1);
+    T_EQ(symm_fail_arm(rank == WRITER ? "peer_write_try:delay=3000" : ""), 0);
+    fk_id(f, rank, n);
+    const symmResult_t r = symmCommInitRank(&comm, n, f->id, rank);
+    T_CHECK(r);
+    char *mine[PAGES]; /* where the gate was, if it went */
+    for (int i = 0; i < PAGES; i++) memset(mine[i] = pages(4096), REUSED, 4096);
+    kit_barrier(&f->k, n);
+    for (int i = 0; rank == OWNER && i < PAGES; i++)
+        for (int at = 0; at < 4096; at++)
+            T_CHECKF((unsigned char)mine[i][at] == REUSED, "byte %d was written", at);
+}
+static void a_try_behind_a_failed_creation(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(2, late_try_rank, fk_new(0, 0));
 }
 
 /* ---- memory that is not there ---- */
@@ -192,6 +285,24 @@ static void memory_that_is_not_there(void) {
         *h = (hole){fk_new(0, 0), i == 1 ? WRITER : OWNER, i == 2};
         T_FORK(2, hole_rank, h);
     }
+}
+
+/* An address that no process can have, which the owner finds later. */
+static void wild_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n);
+    char *in = rank == WRITER ? (char *)0x00f0000000000000 : pages(PART),
+         *out = pages((size_t)n * PART);
+    T_EQ(symm_fail_arm(rank == OWNER ? "peer_read:delay=300" : ""), 0);
+    kit_barrier(&f->k, n);
+    T_ERR(symmGather(in, out, PART, symmUint8, OWNER, comm, NULL), symmInvalidUsage);
+    T_MSG(symmGetLastError(comm), "rank 1");
+    kit_barrier(&f->k, n);
+    T_OK(symmCommDestroy(comm));
+}
+static void a_source_that_cannot_be(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(2, wild_rank, fk_new(0, 0));
 }
 
 /* ---- late writers ---- */
@@ -318,7 +429,9 @@ static void a_taker_that_is_gone(void) {
     T_FORK(2, gone_rank, fk_new(0, 0));
 }
 
-T_MAIN(T_TIMEOUT(both_ends_move_a_share, 120), T(owners_write_where_the_system_refuses),
+T_MAIN(T_TIMEOUT(both_ends_move_a_share, 120), T(many_ranks_with_small_chunks),
+       T_TIMEOUT(buffers_of_all_kinds, 60), T(a_try_behind_a_failed_creation),
+       T(a_source_that_cannot_be), T(owners_write_where_the_system_refuses),
        T(switched_off_by_one_rank), T(memory_that_is_not_there),
        T_TIMEOUT(a_taker_that_waits_for_its_writers, 60), T_TIMEOUT(a_writer_that_was_stopped, 120),
        T(a_writer_that_died), T(a_taker_that_is_gone))

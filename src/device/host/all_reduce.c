@@ -1,5 +1,6 @@
 /* all_reduce.c - all_reduce on the host backend, four ways. Every way reduces in rank order, so all
  * give the same bits. Runs on the thread that calls symm_kernel_run (kernels_host.c). No lock. */
+#include "base/check.h"
 #include "dev.h"
 #include "split.inl"
 #include "signature.inl"
@@ -174,16 +175,20 @@ SYMM_DEV char *symm_left(const symm_cta *c, int rank, uint64_t k) {
     return symm_room(c, rank, rank) + (k & 1) * (symm_room_bytes(c) / 2 & ~63ull);
 }
 /* Of `count` elements those that rank reduces. Who writes its slice, besides reading n-1 sources,
- * reduces fewer than the root does: n-1 for its n. */
+ * reduces fewer than the root does: n-1 for its n. Its sources lie beside each other in a room. */
 SYMM_DEV symm_part symm_share_of(const symm_cta *c, int root, uint64_t count, int rank) {
     const int n = c->a->nranks;
     const uint32_t log = c->a->host.esize_log;
     if (!symm_writes(c, root)) return symm_part_of(count, log, n, rank);
-    const int parts = n + (n - 1) * (n - 1), first = rank * (n - 1) + (rank > root),
-              last = first + n - 2 + (rank == root);
-    const symm_part from = symm_part_of(count, log, parts, first),
-                    to = symm_part_of(count, log, parts, last);
-    return (symm_part){from.at, to.at + to.len - from.at};
+    const uint64_t lines = (count + (64u >> log) - 1) >> (6 - log);
+    const unsigned parts = (unsigned)(n + (n - 1) * (n - 1)),
+                   first = (unsigned)(rank * (n - 1) + (rank > root)),
+                   last = first + (unsigned)(n - 1 + (rank == root));
+    const uint64_t at = lines * first / parts << (6 - log), end = lines * last / parts << (6 - log);
+    symm_part part = {at < count ? at : count, 0};
+    part.len = (end < count ? end : count) - part.at;
+    SYMM_ASSERT(part.len << log <= symm_room_bytes(c));
+    return part;
 }
 SYMM_DEV symm_piece symm_slice_of(const symm_cta *c, int root, uint64_t k, int rank) {
     const symm_args *a = c->a;

@@ -67,6 +67,10 @@ SYMM_DEV void symm_fence(void) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
+/* What was stored before is seen by others before this thread loads what comes after. */
+SYMM_DEV void symm_fence_store_load(void) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 
 SYMM_DEV uint32_t symm_ld_relaxed4(const uint32_t *p) {
     return __atomic_load_n(p, __ATOMIC_RELAXED);
@@ -245,7 +249,8 @@ void symm_tell_peers(const symm_cta *c);
 int symm_direct_read(symm_cta *c, int peer, void *mine, uint64_t theirs, uint64_t bytes);
 /* The same of a buffer of peer's that peer has offered in this call (SYMM_ARG_WRITES). */
 int symm_direct_write(symm_cta *c, int peer, uint64_t theirs, const void *mine, uint64_t bytes);
-/* Behind symm_tell_peers: when this returns, no peer writes into this rank's buffers any more. */
+/* Behind symm_tell_peers, of a call with SYMM_ARG_WRITES: when this returns, no peer writes into
+ * this rank's buffers any more (direct.c says what is left). */
 void symm_direct_close(symm_cta *c);
 /* After the last read of a CTA, by whichever rank, that its result has come from. 0, or non-zero: a
  * rank has left with an error, so what was read may be something else. */

@@ -31,11 +31,15 @@
  *   2. A writer may be stopped between its look and the call of the system. The owner waits for
  *      CLOSE_NS at most. But a write goes to the gate's page first, which the owner has made
  *      inaccessible, and keeps so: a write that begins later fails there. So it does if the process
- *      has ended meanwhile, and another program runs under its number.
+ *      has ended meanwhile, unless another one has its number and memory at the gate's address.
  *   3. A writer that is gone (ESRCH) is not waited for, once GONE_NS have passed: its process may
  *      have ended around a thread that was still inside the call.
  *
- * What is left is a writer that stands inside the call of the system for longer than CLOSE_NS.
+ * What is left is a writer that stands inside the call of the system for longer than CLOSE_NS; or
+ * for longer than GONE_NS in a process whose main thread alone has ended.
+ *
+ * Only calls with SYMM_ARG_WRITES close: in another one no peer knows a destination, and who left a
+ * former one without an error has heard from all who wrote.
  *
  * Ranks that are threads of one process read each other's buffers in the same way, though they
  * could use the addresses: memory that is freed meanwhile is EFAULT to the kernel, and a fault to a
@@ -109,7 +113,14 @@ int symm_direct_read(symm_cta *c, int peer, void *mine, uint64_t theirs, uint64_
 
 /* ---- writes ---------------------------------------------------------------------------------- */
 
-/* Point 1. Bytes written; -1: the owner has closed, or is gone. */
+/* No write began. errno: why, ESRCH if the process is gone; EFAULT: it is our own memory. Whether
+ * the owner has closed is found in its words (fail). */
+static void why_not(const symm_cta *c, const char *mine) {
+    char byte;
+    if (errno == EFAULT && symm_peer_read((int)c->ctl->pid, &byte, (uintptr_t)mine, 1) == 1)
+        errno = ESRCH;
+}
+/* Point 1. Bytes written; -1: none, and errno says why. */
 static ssize_t write_piece(const symm_cta *c, int peer, uint64_t theirs, const char *mine,
                            uint64_t bytes) {
     symm_ctl *ctl = symm_ctl_of(c->a, peer);
@@ -117,11 +128,12 @@ static ssize_t write_piece(const symm_cta *c, int peer, uint64_t theirs, const c
     ssize_t n = -1;
     int err = ESRCH;
     symm_st_relaxed(busy, 1);
-    symm_fence(); /* pairs with that of symm_direct_close */
+    symm_fence_store_load(); /* pairs with that of symm_direct_close */
     if (!symm_ld_acquire(&ctl->gate.closed)) {
         n = SYMM_FAIL_CALL(peer_write, -1, ESRCH,
                            symm_peer_write((int)ctl->pid, ctl->gate.page, theirs, mine, bytes));
-        if (n >= 0) err = errno;
+        if (n < 0) why_not(c, mine);
+        err = errno;
     }
     symm_st_release(busy, 0); /* pairs with the acquire of await_writer */
     errno = err;
@@ -167,7 +179,7 @@ void symm_direct_close(symm_cta *c) {
     (void)SYMM_FAIL_CALL(
         gate_close, EPERM, EPERM,
         symm_peer_gate_close((void *)(uintptr_t)gate->page)); /* point 1 holds without it */
-    symm_fence();                                             /* pairs with that of write_piece */
+    symm_fence_store_load();                                  /* pairs with that of write_piece */
     const uint64_t until = symm_now_ns() + CLOSE_NS;
     for (int p = 0; p < c->a->nranks; p++) await_writer(c, p, until);
 }

@@ -79,7 +79,7 @@ static void leave_early(symm_cta *c) {
     c->out->epoch += c->ctl->ahead.calls; /* the number of the call */
     symm_tell_peers(c);
     symm_fence(); /* pairs with symm_direct_check */
-    symm_direct_close(c);
+    if (c->a->flags & SYMM_ARG_WRITES) symm_direct_close(c);
 }
 
 /* Givers that go ahead: no entry, no exit, no epoch. */

@@ -35,7 +35,8 @@ static void why_refused(const symm_comm *c, char *text, size_t cap) {
 static void explain_ends(const symm_launch *l, char *text, size_t cap) {
     const symm_reach *k = &l->comm->calls.writes;
     const size_t at = strlen(text);
-    if (at >= cap || !symm_plan_may_write(&l->env, &l->call, &l->plan)) return;
+    if (at >= cap || (l->out ? l->dst_win : l->src_win)) return;
+    if (!symm_plan_may_write(&l->env, &l->call, &l->plan)) return;
     if (l->args.flags & SYMM_ARG_WRITES)
         snprintf(text + at, cap - at, "peers write a share of a recvbuff in no window; ");
     else if (!k->all && k->err == ECANCELED)

@@ -111,6 +111,7 @@ typedef struct {
     uint64_t keeps;               /* cache_info.h */
     symm_reach reads, writes;     /* host backend: of memory, mapped or not; equal on all ranks */
     void *gate;                   /* of this rank (machine/peer_memory.h); NULL: none */
+    int gate_settled;             /* all have tried it: from here on peers write in kernels alone */
     int near;                     /* what one rank has written another one reads fast (reach.c) */
     int adapts;                   /* calls change their way when that changes (staging.c) */
     struct symm_memo *memos;      /* [SYMM_MEMOS] */

@@ -128,8 +128,9 @@ void symm_host_task_unreachable(const symm_outcome *o, char *text, size_t cap) {
     else
         SYMM_SAY(text, cap, "a buffer of rank %d cannot be accessed at %#llx: %s", o->rank,
                  (unsigned long long)o->at,
-                 o->err == EFAULT ? "no memory is there (freed during the call?)"
-                                  : symm_peer_why(o->err));
+                 o->err == EFAULT
+                     ? "no memory is there that peers reach (freed, read-only, or of a device?)"
+                     : symm_peer_why(o->err));
 }
 
 symmResult_t symm_host_task_left(symm_comm *c, const symm_outcome *left, const char *call,

@@ -112,6 +112,7 @@ symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, symm_reached
     w.deadline_ns += LATER_NS;
     SYMM_TRY(symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w));
     for (int r = 0; r < c->nranks; r++) symm_comm_reach_learn(c, r, all[r].reach);
+    symm_comm_reach_settle(c);
     for (int r = 1; r < c->nranks; r++)
         if (nearness(all, c->nranks, r) > nearness(all, c->nranks, worst)) worst = r;
     worst = origin(all, c->nranks, worst);

@@ -195,7 +195,9 @@ static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
     settle_multicast(c, all);
     for (int r = 0; r < c->nranks; r++) addrs[r] = all[r].addr;
     symmResult_t mesh = symm_comm_connect(c, addrs, c->threads ? all[0].mesh_share : NULL);
-    return symm_comm_connected(c, mesh ? mesh : space, symm_comm_reach_try(c, all));
+    const symm_reached none = {0, 0};
+    const symmResult_t status = mesh ? mesh : space;
+    return symm_comm_connected(c, status, status ? none : symm_comm_reach_try(c, all));
 }
 
 static symmResult_t greet(symm_comm *c, const symm_uuid *members) {

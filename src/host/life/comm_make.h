@@ -111,6 +111,8 @@ void symm_comm_give_first(symm_comm *c);
 void symm_comm_reach_offer(symm_comm *c, symm_greeting *g);
 symm_reached symm_comm_reach_try(const symm_comm *c, const symm_greeting *all);
 void symm_comm_reach_learn(symm_comm *c, int rank, symm_reached found);
+/* All ranks have tried: what nobody will use goes. */
+void symm_comm_reach_settle(symm_comm *c);
 /* Takes back what was offered: no kernel of this communicator runs any more. */
 void symm_comm_reach_end(symm_comm *c);
 /* How fast: once all have mapped all; soil before an exchange, measure after it. */

@@ -26,15 +26,26 @@ void symm_comm_reach_offer(symm_comm *c, symm_greeting *g) {
     g->process = *process;
     g->process_at = (uintptr_t)&probe;
     g->pid = (int32_t)getpid();
-    if (!c->cuda && c->nranks > 1 && c->params.direct) c->calls.gate = symm_peer_gate();
+    if (!c->cuda && c->nranks > 1) c->calls.gate = symm_peer_gate();
     g->gate = (uintptr_t)c->calls.gate;
 }
 
-/* A closed gate stays: a peer that was stopped may still come to it. */
+void symm_comm_reach_settle(symm_comm *c) {
+    c->calls.gate_settled = 1;
+    if (c->calls.gate && !(c->calls.reads.all && c->calls.writes.all)) symm_comm_reach_end(c);
+}
+
+/* A gate stays, closed, if a peer that was stopped may still come to it: in its try, or in a kernel
+ * that this rank left with an error. */
 void symm_comm_reach_end(symm_comm *c) {
-    SYMM_ASSERT(!c->calls.gate || !c->cuda);
-    if (c->calls.gate && !(c->ctl && c->ctl->gate.closed)) symm_peer_gate_free(c->calls.gate);
+    void *gate = c->calls.gate;
+    SYMM_ASSERT(!gate || !c->cuda);
     c->calls.gate = NULL;
+    if (!gate || (c->ctl && c->ctl->gate.closed)) return;
+    if (c->calls.gate_settled)
+        symm_peer_gate_free(gate);
+    else
+        (void)symm_peer_gate_close(gate);
 }
 
 /* errno of the first that fails; 0: none. */
