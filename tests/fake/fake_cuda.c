@@ -22,6 +22,7 @@ static struct {
     int ready;                               /* cuInit was called */
     int calls[FAKE_DEVICES + 1][call_count]; /* [0]: no device current */
     int fail_at, fail_call, fail_left, fail_code;
+    int after_call, after_left, after_code; /* what makes it wait for that call, and its code */
     struct cu_context_st primary[FAKE_DEVICES];
     unsigned generation;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -114,7 +115,7 @@ void fake_cuda_install(const fake_cuda_config *config) {
     fake = config ? *config : fake_cuda_defaults();
     T_CHECK(fake.devices <= FAKE_DEVICES);
     fake_mem_reset();
-    state.ready = state.fail_code = 0;
+    state.ready = state.fail_code = state.after_left = 0;
     state.generation++;
     memset(state.calls, 0, sizeof state.calls);
     memset(state.primary, 0, sizeof state.primary);
@@ -145,12 +146,23 @@ void fake_cuda_fail_at(int device, const char *call, int nth, int code) {
     state.fail_call = which;
     state.fail_left = nth;
     state.fail_code = code;
+    state.after_left = 0;
+    fake_unlock();
+}
+
+void fake_cuda_fail_after(const char *after, int nth, const char *call, int code) {
+    fake_cuda_fail(call, 1, 0);
+    int which = call_of(after);
+    fake_lock();
+    state.after_call = which;
+    state.after_left = nth;
+    state.after_code = code;
     fake_unlock();
 }
 
 int fake_cuda_fail_waits(void) {
     fake_lock();
-    int waits = state.fail_code != 0;
+    int waits = state.fail_code != 0 || state.after_left > 0;
     fake_unlock();
     return waits;
 }
@@ -207,6 +219,8 @@ cu_context fake_cuda_context(int device) {
 /* ---- every call ----------------------------------------------------------------------------- */
 
 static int planned(int call, int device) {
+    if (state.after_left > 0 && call == state.after_call && --state.after_left == 0)
+        state.fail_code = state.after_code;
     if (state.fail_code == 0 || state.fail_call != call) return 0;
     if (state.fail_at >= 0 && state.fail_at != device) return 0;
     if (state.fail_left == 0) return state.fail_code;

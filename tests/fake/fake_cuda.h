@@ -7,11 +7,11 @@
  *     T_EQ(fake_cuda_live(), 0);            nothing of CUDA is left
  *
  * Device memory is a memfd, so descriptors can be passed to other processes, and the test can
- * access all addresses; behind those of a multicast object lies nothing (mc_object.h). Streams run
- * their work at once, in the calling thread, unless `queued`: then each has a thread. Kernels are
- * functions of the test (fake_cuda_kernel). Any thread; one lock, which is not held during a
- * kernel, host function or destructor. After a fork the child has the state as it was; queued
- * streams do not survive a fork. */
+ * access all addresses; behind those of a multicast object lies nothing (mc_object.h), but see
+ * fake_cuda_cast_store. Streams run their work at once, in the calling thread, unless `queued`:
+ * then each has a thread. Kernels are functions of the test (fake_cuda_kernel). Any thread; one
+ * lock, which is not held during a kernel, host function or destructor. After a fork the child has
+ * the state as it was; queued streams do not survive a fork. */
 #ifndef FAKE_CUDA_H_
 #define FAKE_CUDA_H_
 
@@ -56,6 +56,8 @@ void fake_cuda_fail(const char *call, int nth, int code);
 /* The same, of the calls that threads make while `device` is current there (-1: any device, or
  * none): one rank's, where ranks are threads. */
 void fake_cuda_fail_at(int device, const char *call, int nth, int code);
+/* The next one once `after` has come nth times from now: of a call that others make before. */
+void fake_cuda_fail_after(const char *after, int nth, const char *call, int code);
 /* 1 while the planned call has not come. */
 int fake_cuda_fail_waits(void);
 /* Calls of an entry point since the install; NULL: of all. At: as above. */
@@ -75,6 +77,11 @@ uint64_t fake_cuda_access(const void *va);
  * va, and each has bound [va, va + bytes) to exactly one piece, of memory that no other has
  * bound. */
 void fake_cuda_all_bound(const void *va, uint64_t bytes, int n);
+/* What a GPU does at such an address, here the current device: a store goes to every member's
+ * memory, a load is the sum over all of it (PTX: multimem.st, multimem.ld_reduce). The test fails
+ * where it would fault, or where a member's memory is not known to this process. */
+void fake_cuda_cast_store(void *va, const void *from, uint64_t bytes);
+void fake_cuda_cast_sum(const void *va, int *sums, int count);
 /* A context that is not a primary one. */
 cu_context fake_cuda_context(int device);
 

@@ -3,6 +3,7 @@
  * waits for members that have not joined, the test fails: the library agrees first. */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fake_cuda_int.h"
@@ -122,5 +123,77 @@ void fake_cuda_all_bound(const void *va, uint64_t bytes, int n) {
     for (int m = 0; m < n; m++) {
         T_CHECK(each[m].bytes >= bytes);
         for (int other = 0; other < m; other++) T_CHECK(each[m].id[1] != each[other].id[1]);
+    }
+}
+
+/* ---- what a GPU does there ------------------------------------------------------------------- */
+
+enum { FILES = 4096 };
+
+/* A descriptor of that memory: who has mapped a window has one of every rank's. */
+static int file_of(const uint64_t id[2]) {
+    struct stat st;
+    for (int fd = 0; fd < FILES; fd++)
+        if (!fstat(fd, &st) && st.st_dev == id[0] && st.st_ino == id[1]) return fd;
+    return -1;
+}
+
+typedef struct { /* a range of addresses in which no piece begins, and each member's memory there */
+    uint64_t bytes;
+    int members, fd[FAKE_DEVICES];
+    off_t at[FAKE_DEVICES];
+} part;
+
+/* The first one of [va, va + bytes). */
+static part first_part(uint64_t va, uint64_t bytes) {
+    cu_context context = fake_current();
+    uint64_t base = 0;
+    symm_mc_bound b;
+    T_CHECK(context && fake_device_memory(context->device, va, bytes));
+    fake_lock();
+    const symm_mc_object *o = fake_object_at(va, &base);
+    const uint64_t left = grain() - (va - base) % grain();
+    part p = {.bytes = bytes < left ? bytes : left, .members = o ? symm_mc_object_members(o) : 0};
+    T_CHECK(p.members > 0 && p.members <= FAKE_DEVICES);
+    for (int m = 0; m < p.members; m++) {
+        T_CHECKF(symm_mc_object_find(o, m, va - base, p.bytes, &b), "member %d has bound nothing",
+                 m);
+        p.fd[m] = file_of(b.id);
+        p.at[m] = (off_t)(b.from + (va - base - b.off));
+        T_CHECKF(p.fd[m] >= 0, "the memory of member %d is not known here", m);
+    }
+    fake_unlock();
+    return p;
+}
+
+void fake_cuda_cast_store(void *va, const void *from, uint64_t bytes) {
+    uint64_t step;
+    for (uint64_t done = 0; done < bytes; done += step) {
+        const part p = first_part((uintptr_t)va + done, bytes - done);
+        step = p.bytes;
+        for (int m = 0; m < p.members; m++)
+            T_EQ(pwrite(p.fd[m], (const char *)from + done, step, p.at[m]), (ssize_t)step);
+    }
+}
+
+static void add(int fd, off_t at, int *sums, uint64_t count) {
+    int word[1024];
+    for (uint64_t i = 0; i < count; i += 1024) {
+        const uint64_t n = count - i < 1024 ? count - i : 1024, bytes = n * sizeof *word;
+        T_EQ(pread(fd, word, bytes, at + (off_t)(i * sizeof *word)), (ssize_t)bytes);
+        for (uint64_t j = 0; j < n; j++) sums[i + j] += word[j];
+    }
+}
+
+void fake_cuda_cast_sum(const void *va, int *sums, int count) {
+    const uint64_t bytes = (uint64_t)count * sizeof *sums;
+    uint64_t step;
+    memset(sums, 0, bytes);
+    T_CHECK((uintptr_t)va % sizeof *sums == 0);
+    for (uint64_t done = 0; done < bytes; done += step) {
+        const part p = first_part((uintptr_t)va + done, bytes - done);
+        step = p.bytes;
+        for (int m = 0; m < p.members; m++)
+            add(p.fd[m], p.at[m], sums + done / sizeof *sums, step / sizeof *sums);
     }
 }

@@ -1,6 +1,7 @@
 /* fault_hosts_cast.c - multicast windows of ranks on several hosts of one NVLink fabric, on the
  * fake driver: the object goes as a fabric handle. What is bound, each step refused on each rank,
- * a rank that dies in a step. No lock: what ranks share stands behind barriers. */
+ * a rank that dies in a step. What is stored there, and growth: fault_hosts_spread.c. Of each
+ * rank's own thread; no lock: what ranks share stands behind barriers. */
 #include "hosts_kit.h"
 
 #define BYTES (4ull << 20)
@@ -93,6 +94,53 @@ static void a_refused_call_keeps_unicast_over_hosts(void) {
     }
 }
 
+/* Calls that memory needs, too: the one that is the object's comes first after another. */
+static const struct {
+    const char *after;
+    int nth;
+    const char *call, *what;
+} steps[] = {
+    {"cuMulticastGetGranularity", 4, "cuMemAddressReserve", "reserving addresses: "},
+    {"cuMulticastCreate", 1, "cuMemExportToShareableHandle", "exporting the multicast object: "},
+    {"cuMulticastGetGranularity", 4, "cuMemImportFromShareableHandle",
+     "importing the multicast object: "},
+    {"cuMulticastAddDevice", 1, "cuMemMap", "mapping the multicast object: "},
+    {"cuMulticastAddDevice", 1, "cuMemSetAccess", "mapping the multicast object: "},
+};
+
+static void refused_step_rank(int rank, int n, void *arg) {
+    hosts *h = arg;
+    fk *f = &h->f;
+    char says[96];
+    void *at = NULL;
+    wish();
+    const fk_gauges before = begin(h, rank, n);
+    if (rank == f->victim)
+        fake_cuda_fail_after(steps[f->how].after, steps[f->how].nth, steps[f->how].call,
+                             SYMM_CUDA_ERROR_NOT_PERMITTED);
+    symmComm_t comm = fk_open(f, rank, n);
+    T_EQ(fake_cuda_fail_waits(), 0);
+    T_EQ(has(comm), 0);
+    buffers b = buffers_new(comm, n);
+    T_ERR(symmWindowMulticastPtr(b.win, 0, &at), symmNotSupported);
+    snprintf(says, sizeof says, "rank %d: %s", f->victim, steps[f->how].what);
+    T_MSG(symmGetLastError(NULL), says);
+    T_MSG(symmGetLastError(NULL), "not permitted");
+    T_CHECK(!at);
+    reduces(comm, &b, rank, n);
+    buffers_free(comm, &b);
+    T_EQ(fake_cuda_calls("cuMulticastBindMem"), 0);
+    T_OK(symmCommDestroy(comm));
+    FK_UNCHANGED(&before);
+}
+static void a_refused_step_keeps_unicast_over_hosts(void) {
+    enum { EXPORT = 1, IMPORT = 2, STEPS = sizeof steps / sizeof *steps };
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how < STEPS; how++)
+        for (int victim = how == IMPORT; victim < (how == EXPORT ? 1 : 3); victim++)
+            T_FORK(3, refused_step_rank, hosts_new(2, 0, victim, how));
+}
+
 /* ---- a rank that dies in a step -------------------------------------------------------------- */
 
 static void dies_rank(int rank, int n, void *arg) {
@@ -122,4 +170,5 @@ static void who_dies_in_a_step_is_named(void) {
 
 T_MAIN(T_TIMEOUT(windows_are_bound_over_hosts, 60),
        T_TIMEOUT(a_refused_call_keeps_unicast_over_hosts, 60),
+       T_TIMEOUT(a_refused_step_keeps_unicast_over_hosts, 60),
        T_TIMEOUT(who_dies_in_a_step_is_named, 60))

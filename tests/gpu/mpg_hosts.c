@@ -1,7 +1,7 @@
 /* mpg_hosts.c - ranks of several hosts in one NVLink fabric, with a process per rank under mpirun.
  * On GPUs of one machine: what kernels tell each other there. On the fake driver, where ranks play
- * hosts (GPU_FAKE_HOST=k): that they are one domain; and over tests/hosts.sh (T_CUT=1) that a host
- * which answers no more is found. */
+ * hosts (GPU_FAKE_HOST=k): that they are one domain, with multicast where GPU_FAKE_CAST=1 asks for
+ * it; and over tests/hosts.sh (T_CUT=1) that a host which answers no more is found. */
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -69,11 +69,14 @@ static symmResult_t outcome(world *w, uint64_t *ms) {
 static void hosts_are_one_domain(void) {
     world w = begin();
     symmDomainInfo_t d = {.size = sizeof d};
+    symmCommInfo_t info = {.size = sizeof info};
     T_OK(symmDomainQuery(w.comm, &d));
     T_EQ(d.hosts, hosts_of(&w.m));
     T_EQ(d.domains, 1);
     T_EQ(d.ranks, w.m.n);
     T_STREQ(d.mover, "");
+    T_OK(symmCommQuery(w.comm, &info));
+    T_EQ(info.multicast, gk_number("GPU_FAKE", 0) && gk_number("GPU_FAKE_CAST", 0));
     works(&w);
     T_OK(symmCommDestroy(w.comm));
     end(&w);

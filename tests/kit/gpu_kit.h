@@ -65,7 +65,8 @@ static inline int gk_find(const char **why) {
      * can be. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("SYMM_BACKEND", "cuda", 1);
-    setenv("SYMM_MULTICAST", "0", 1); /* not on machines that may be shared */
+    /* Not on machines that may be shared; nobody shares the fake driver. */
+    setenv("SYMM_MULTICAST", fake && gk_number("GPU_FAKE_CAST", 0) ? "1" : "0", 1);
     setenv("SYMM_TIMEOUT", ms, 0);
     if (fake) symm_test_images = 1; /* its kernels are functions: those of a build are not needed */
     if (fake && !faked++) {

@@ -1,12 +1,14 @@
 /* unit_fake_cuda.c - the fake CUDA driver's work: order on streams, events, capture, graphs, user
- * objects. What tests of the library believe of it must hold. Its memory is tested through the
- * memory driver, unit_cuda_vmm.c. */
+ * objects. What tests of the library believe of it must hold. What multicast objects
+ * are exported as. Its memory is tested through the memory driver, unit_cuda_vmm.c. */
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "fake_cuda.h"
 #include "t.h"
 #include "transport/cuda/cuda_device.h"
+#include "transport/cuda/cuda_multicast.h"
 
 #define OK(call) T_EQ((call), 0)
 
@@ -296,7 +298,44 @@ static void memory_of_the_host_is_registered_once(void) {
     done();
 }
 
+/* ---- multicast objects ---- */
+
+/* As CUDA: what was created for one handle type is exported as that alone, by its maker and by who
+ * has imported it. */
+static void an_object_is_exported_as_what_it_was_made_for(void) {
+    static const int types[] = {SYMM_CUDA_HANDLE_FD, SYMM_CUDA_HANDLE_FABRIC};
+    fake_cuda_config config = fake_cuda_defaults();
+    config.fabric_attr = 1, config.fabric_code = 0;
+    fake_cuda_install(&config);
+    int device;
+    T_OK(symm_cuda_current(&device));
+    T_CHECK(!symm_cuda_multicast_load());
+    for (int is = 0; is < 2; is++) {
+        const cu_multicast_prop prop = {
+            .devices = 2, .bytes = 4ull << 20, .handle_types = (unsigned)types[is]};
+        cu_mem_handle made, got;
+        OK(symm_cu_multicast.cuMulticastCreate(&made, &prop));
+        for (int who = 0; who < 2; who++) {
+            cu_fabric_handle shared = {{0}}, none = {{0}}, untouched = {{0}};
+            const cu_mem_handle h = who ? got : made;
+            T_EQ(symm_cu.cuMemExportToShareableHandle(&none, h, types[!is], 0),
+                 SYMM_CUDA_ERROR_INVALID_VALUE);
+            T_CHECK(!memcmp(&none, &untouched, sizeof none));
+            OK(symm_cu.cuMemExportToShareableHandle(&shared, h, types[is], 0));
+            int fd = -1;
+            memcpy(&fd, &shared, sizeof fd);
+            if (!who)
+                OK(symm_cu.cuMemImportFromShareableHandle(
+                    &got, is ? (void *)&shared : (void *)(intptr_t)fd, types[is]));
+            if (!is) T_EQ(close(fd), 0);
+        }
+        OK(symm_cu.cuMemRelease(got));
+        OK(symm_cu.cuMemRelease(made));
+    }
+    T_EQ(fake_cuda_live(), 0);
+}
+
 T_MAIN(T(launches_take_copies_and_keep_order), T(bad_launches_are_refused), T(events_order_streams),
        T(an_event_is_recorded_again_elsewhere), T(a_graph_replays_and_holds_its_objects),
        T(capture_spreads_over_events_and_must_be_joined), T(what_capture_forbids_spoils_it),
-       T(memory_of_the_host_is_registered_once))
+       T(memory_of_the_host_is_registered_once), T(an_object_is_exported_as_what_it_was_made_for))
