@@ -67,9 +67,13 @@ SYMM_DEV void symm_fence(void) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
-/* What was stored before is seen by others before this thread loads what comes after. */
-SYMM_DEV void symm_fence_store_load(void) {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+/* A store and a load in one order with all others of these: of two threads that store to one word
+ * and then load the other's, one at least sees the other. */
+SYMM_DEV void symm_st_ordered(uint64_t *p, uint64_t v) {
+    __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);
+}
+SYMM_DEV uint64_t symm_ld_ordered(const uint64_t *p) {
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);
 }
 
 SYMM_DEV uint32_t symm_ld_relaxed4(const uint32_t *p) {

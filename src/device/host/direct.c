@@ -25,9 +25,9 @@
  * leaves a result where its owner reads it. After an error nobody but the owner may write it. So
  * each rank has a gate, symm_gate in its control block:
  *
- *   1. A writer says busy, fences, and looks whether the owner has closed; then it writes a piece,
- *      and takes busy back. An owner that leaves with an error tells its peers, closes, fences, and
- *      waits until nobody is busy. So either the writer sees closed, or the owner waits for it.
+ *   1. A writer says busy, and looks whether the owner has closed; then it writes a piece, and
+ *      takes busy back. An owner that leaves with an error tells its peers, closes, and waits until
+ *      nobody is busy. These words have one order: the writer sees closed, or is waited for.
  *   2. A writer may be stopped between its look and the call of the system. The owner waits for
  *      CLOSE_NS at most. But a write goes to the gate's page first, which the owner has made
  *      inaccessible, and keeps so: a write that begins later fails there. So it does if the process
@@ -127,9 +127,8 @@ static ssize_t write_piece(const symm_cta *c, int peer, uint64_t theirs, const c
     uint64_t *busy = &ctl->gate.busy[c->a->rank];
     ssize_t n = -1;
     int err = ESRCH;
-    symm_st_relaxed(busy, 1);
-    symm_fence_store_load(); /* pairs with that of symm_direct_close */
-    if (!symm_ld_acquire(&ctl->gate.closed)) {
+    symm_st_ordered(busy, 1); /* with the next load: pairs with symm_direct_close */
+    if (!symm_ld_ordered(&ctl->gate.closed)) {
         n = SYMM_FAIL_CALL(peer_write, -1, ESRCH,
                            symm_peer_write((int)ctl->pid, ctl->gate.page, theirs, mine, bytes));
         if (n < 0) why_not(c, mine);
@@ -166,8 +165,8 @@ static int is_gone(const symm_cta *c, int peer, uint64_t *since) {
 }
 static void await_writer(const symm_cta *c, int peer, uint64_t until) {
     uint64_t gone = 0;
-    /* acquire: pairs with the release of write_piece */
-    while (symm_ld_acquire(&c->ctl->gate.busy[peer]) && symm_now_ns() < until) {
+    /* also an acquire: pairs with the release of write_piece */
+    while (symm_ld_ordered(&c->ctl->gate.busy[peer]) && symm_now_ns() < until) {
         if (is_gone(c, peer, &gone)) return;
         sched_yield();
     }
@@ -175,11 +174,9 @@ static void await_writer(const symm_cta *c, int peer, uint64_t until) {
 void symm_direct_close(symm_cta *c) {
     symm_gate *gate = &c->ctl->gate;
     if (!gate->page || symm_ld_relaxed(&gate->closed)) return;
-    symm_st_release(&gate->closed, 1); /* pairs with the acquire of write_piece */
-    (void)SYMM_FAIL_CALL(
-        gate_close, EPERM, EPERM,
-        symm_peer_gate_close((void *)(uintptr_t)gate->page)); /* point 1 holds without it */
-    symm_fence_store_load();                                  /* pairs with that of write_piece */
+    symm_st_ordered(&gate->closed, 1); /* with the loads of busy: pairs with write_piece */
+    (void)SYMM_FAIL_CALL(gate_close, EPERM, EPERM, /* point 1 holds without it */
+                         symm_peer_gate_close((void *)(uintptr_t)gate->page));
     const uint64_t until = symm_now_ns() + CLOSE_NS;
     for (int p = 0; p < c->a->nranks; p++) await_writer(c, p, until);
 }
