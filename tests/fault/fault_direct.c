@@ -201,8 +201,9 @@ static void an_owner_that_gave_up(void) {
     setenv("SYMM_DIRECT", "2", 1);
     for (int c = 0; c < symmNumColls; c++)
         if (read_in_place(c)) gave_up((symmColl_t)c, -1, 0, 0);
-    setenv("SYMM_DIRECT_WRITE", "0", 1); /* the root fetches */
+    setenv("SYMM_DIRECT_WRITE", "0", 1); /* owners fetch */
     gave_up(symmCollReduce, OWNER, 0, 0);
+    gave_up(symmCollAllReduce, -1, 0, 0);
 }
 /* Whose peers mind that only if they need it. */
 static void an_owner_that_aborted(void) {
@@ -250,9 +251,10 @@ static void awaited(symmColl_t coll, int nth) {
 static void late_readers_are_waited_for(void) {
     setenv("SYMM_DIRECT", "2", 1);
     setenv("SYMM_SCRATCH", "1M", 1); /* several chunks */
-    for (int nth = 2; nth <= 16; nth += 2) awaited(symmCollAllReduce, nth);
     for (int writes = 0; writes < 2; writes++) {
         setenv("SYMM_DIRECT_WRITE", writes ? "1" : "0", 1);
+        for (int nth = 2; nth <= (writes ? 8 : 16); nth += writes ? 3 : 2)
+            awaited(symmCollAllReduce, nth);
         for (int nth = 2; nth <= 8; nth += 3) awaited(symmCollReduce, nth);
     }
 }

@@ -89,18 +89,29 @@ static void broadcasted(symmComm_t comm, int rank, int n, const moved *m, int ro
     munmap(out - 1, m->bytes + 2);
 }
 
+/* root -1: all_reduce. */
+static void summed(symmComm_t comm, const char *in, char *out, size_t bytes, int root) {
+    if (root < 0)
+        T_OK(symmAllReduce(in, out, bytes, symmUint8, symmSum, comm, NULL));
+    else
+        T_OK(symmReduce(in, out, bytes, symmUint8, symmSum, root, comm, NULL));
+}
+static int wrong_sum(const char *at, int n, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned sum = 0;
+        for (int r = 0; r < n; r++) sum += byte_of(r, i);
+        if ((unsigned char)at[i] != (unsigned char)sum) return 1;
+    }
+    return 0;
+}
 static void reduced(symmComm_t comm, int rank, int n, const moved *m, int root) {
     char *in = pages(m->bytes + 2) + 1, *out = pages(m->bytes + 2) + 1,
          *to = m->in_place ? in : out;
     for (size_t i = 0; i < m->bytes; i++) in[i] = (char)byte_of(rank, i);
-    T_OK(symmReduce(in, to, m->bytes, symmUint8, symmSum, root, comm, NULL));
-    for (size_t i = 0; rank == root && i < m->bytes; i++) {
-        unsigned sum = 0;
-        for (int r = 0; r < n; r++) sum += byte_of(r, i);
-        T_CHECKF((unsigned char)to[i] == (unsigned char)sum,
-                 "reduce of %d ranks, %zu bytes, in place %d: byte %zu", n, m->bytes, m->in_place,
-                 i);
-    }
+    summed(comm, in, to, m->bytes, root);
+    if (root < 0 || rank == root)
+        T_CHECKF(!wrong_sum(to, n, m->bytes), "%d ranks, root %d, %zu bytes, in place %d", n, root,
+                 m->bytes, m->in_place);
     T_CHECK(!to[-1] && !to[m->bytes]);
     munmap(in - 1, m->bytes + 2);
     munmap(out - 1, m->bytes + 2);
@@ -120,6 +131,7 @@ static void moved_rank(int rank, int n, void *arg) {
                 broadcasted(comm, rank, n, &m, root);
                 reduced(comm, rank, n, &m, root);
             }
+            reduced(comm, rank, n, &m, -1);
         }
     T_OK(symmCommDestroy(comm));
 }
@@ -133,6 +145,7 @@ static void many_rank(int rank, int n, void *arg) {
     moved m = {.f = arg, .bytes = 300001};
     symmComm_t comm = fk_open(m.f, rank, n);
     for (int root = 0; root < n; root += n - 1) reduced(comm, rank, n, &m, root);
+    for (m.in_place = 0; m.in_place < 2; m.in_place++) reduced(comm, rank, n, &m, -1);
     T_OK(symmCommDestroy(comm));
 }
 static void many_ranks_with_small_chunks(void) {
@@ -151,9 +164,16 @@ static char *some(char *const *where, unsigned *seed) {
     char *at = where[rand_r(seed) & 1];
     return at + rand_r(seed) % 64;
 }
+static void a_mixed_sum(symmComm_t comm, int rank, int n, int root, char *in, char *out,
+                        size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) in[i] = (char)byte_of(rank, i);
+    summed(comm, in, out, bytes, root);
+    if (root < 0 || rank == root)
+        T_CHECKF(!wrong_sum(out, n, bytes), "%d ranks, root %d, %zu bytes", n, root, bytes);
+}
 static void a_mixed_call(symmComm_t comm, int rank, int n, drawn *d) {
     const size_t bytes = 32768 + (size_t)rand_r(&d->common) % ((1 << 20) - 32768);
-    const int coll = rand_r(&d->common) % 3, root = rand_r(&d->common) % n;
+    const int coll = rand_r(&d->common) % 5, root = rand_r(&d->common) % n;
     const int place = rand_r(&d->own) & 1, is_root = rank == root;
     char *in = some(d->in, &d->own), *out = some(d->out, &d->own), *none = place ? NULL : in;
     if (coll == 0) {
@@ -162,6 +182,10 @@ static void a_mixed_call(symmComm_t comm, int rank, int n, drawn *d) {
         T_OK(symmGather(from, is_root ? out : none, bytes, symmUint8, root, comm, NULL));
         for (int r = 0; is_root && r < n; r++)
             T_CHECKF(!wrong_part(out + (size_t)r * bytes, r, 0, bytes), "gather: part %d", r);
+        return;
+    }
+    if (coll > 2) {
+        a_mixed_sum(comm, rank, n, coll == 3 ? -1 : root, in, place ? in : out, bytes);
         return;
     }
     const size_t all = coll == 1 ? (size_t)n * bytes : bytes, mine = coll == 1 ? bytes : 0;
@@ -209,6 +233,7 @@ static void allowed(fk *f, int rank, int n, const char *says) {
     gathered(comm, rank, n, &m, 0);
     scattered(comm, rank, n, &m, 0);
     reduced(comm, rank, n, &m, 0);
+    reduced(comm, rank, n, &m, -1);
     T_OK(symmCommDestroy(comm));
 }
 static void refused_rank(int rank, int n, void *arg) {
@@ -216,6 +241,7 @@ static void refused_rank(int rank, int n, void *arg) {
     allowed(arg, rank, n, "rank 1 cannot write into the memory of rank 0 (not permitted");
 }
 static void owners_write_where_the_system_refuses(void) {
+    setenv("SYMM_DIRECT", "2", 1);
     T_FORK(MOST, refused_rank, fk_new(0, 0));
 }
 static void off_rank(int rank, int n, void *arg) {
@@ -223,6 +249,7 @@ static void off_rank(int rank, int n, void *arg) {
     allowed(arg, rank, n, "SYMM_DIRECT_WRITE is 0 on rank 1");
 }
 static void switched_off_by_one_rank(void) {
+    setenv("SYMM_DIRECT", "2", 1);
     T_FORK(MOST, off_rank, fk_new(0, 0));
 }
 
@@ -366,11 +393,11 @@ static void gave_up_rank(int rank, int n, void *arg) {
     if (!aborts) T_OK(symmCommDestroy(comm));
 }
 static void gave_up(int ms, int stays_open, int freed, int aborts) {
-    static const symmColl_t colls[] = {symmCollGather, symmCollReduce, symmCollScatter,
-                                       symmCollBroadcast};
+    static const symmColl_t colls[] = {symmCollGather, symmCollReduce, symmCollAllReduce,
+                                       symmCollScatter, symmCollBroadcast};
     setenv("SYMM_DIRECT", "2", 1);
-    for (int i = 0; i < 4; i++) {
-        const int takes = symm_colls[colls[i]].root_takes, n = takes ? 3 : 2;
+    for (int i = 0; i < 5; i++) {
+        const int takes = !symm_colls[colls[i]].root_gives, n = takes ? 3 : 2;
         late *l = T_SHARED(sizeof *l);
         if (!takes && !roots_write(n)) continue;
         *l = (late){fk_new(OWNER, 0), colls[i], ms, stays_open, freed, aborts};

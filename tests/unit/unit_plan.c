@@ -341,8 +341,9 @@ static uint64_t both_from(int coll, int n, int crowded, int writes) {
 }
 static void both_ends_move_a_share(void) {
     for (int c = 0; c < symmNumColls; c++) {
-        const int with_root = c == symmCollBroadcast || c == symmCollScatter || c == symmCollGather;
-        T_EQ(both_from(c, 2, 0, 1), with_root ? 32u << 10 : c == symmCollReduce ? 16u << 10 : 0);
+        const uint64_t rooted = symm_colls[c].flags & SYMM_COLL_ROOT ? 32 << 10 : 0;
+        T_EQ(both_from(c, 2, 0, 1),
+             c == symmCollReduce || c == symmCollAllReduce ? 16 << 10 : rooted);
         T_EQ(both_from(c, 2, 0, 0), 0);
     }
     T_EQ(both_from(symmCollScatter, 4, 0, 1), 32 << 10);
@@ -396,8 +397,7 @@ static int min(int a, int b) {
     return a < b ? a : b;
 }
 
-/* What all CTAs keep in staging fits there; half of the rows may be for results; the grid is what
- * it would be without. */
+/* What all CTAs stage fits there; half of the rows may be for results; the grid is as without. */
 static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
     const uint64_t n = (unsigned)env->nranks, rows = (uint64_t)(unsigned)p->stage_ctas *
                                                      (unsigned)p->stage_warps *

@@ -101,9 +101,9 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out);
  * thread that waits. NULL: nobody. */
 extern void (*symm_wait_long)(const symm_args *a, int peer);
 
-/* Host backend: the clock by which copies into and out of staging are timed (staging.c). NULL: the
+/* Host backend: the clock by which rank 0 times calls that may go either way (staging.c). NULL: the
  * machine's; tests have their own. */
-extern uint64_t (*symm_copy_clock)(void);
+extern uint64_t (*symm_way_clock)(const symm_ctl *ctl);
 
 /* Host backend: whether the n ranks have bound behind [at, at + bytes) of the multicast range what
  * lies at base + r*stride. 0; or another number, and *which is the first rank that has not. Set

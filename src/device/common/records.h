@@ -27,9 +27,8 @@ enum { SYMM_STATE_NONE = 0, SYMM_STATE_ALIVE = 1, SYMM_STATE_LEFT = 2 };
 /* Two cache lines per (CTA of the owner, source rank): written by the source, read by the owner.
  * ready: {epoch, chunks of the source that may be used}; released after src_off, dst_off and staged
  * bytes were written. sig, scalar: CTA 0 only, indexed by epoch & 1: what the source believes this
- * collective to be. way: the same, stored ahead of sig: rank 0 says which way the next calls go,
- * others what they timed (staging.c). A source can be at most one epoch ahead of the owner, so two
- * places suffice.
+ * collective to be. way: the same, stored ahead of sig, by rank 0 alone: which way the next calls
+ * go (staging.c). A source can be at most one epoch ahead of the owner, so two places suffice.
  * arrive: {epoch, chunks that the source has finished}; released after the source's last access to
  * the owner's chunk. It has a line of its own so that the source can take that line while the
  * owner still reads the other. cast: {epoch, how far the source has come in asking all ranks
@@ -195,19 +194,24 @@ typedef struct {
     uint64_t closed, page, pad[6], busy[SYMM_MAX_RANKS];
 } symm_gate;
 
-/* PROBE: STAGING, and timed. */
-enum { SYMM_WAY_UNSAID, SYMM_WAY_STAGING, SYMM_WAY_KERNEL, SYMM_WAY_PROBE };
-typedef struct {            /* owner only (staging.c) */
-    uint32_t took[2];       /* by parity: of a call that was timed */
-    uint32_t staged, timed; /* calls that went through staging; the epoch of the last timed one */
-    uint32_t made;          /* pages of places that calls walk through */
-    /* Rank 0: which way calls go, and what it has said, by parity. Others: `now` is set once a call
-     * could go either way. */
-    uint32_t now, said[2];
-    uint32_t calls, row;  /* rank 0: since the last probe; in a row that spoke for the other way */
-    uint32_t asked, told; /* rank 0: `timed` of two kernels ago, and of the last one */
-    uint32_t pad[4];      /* to a line, so that what follows lies in whole ones */
+/* Of calls that may go through staging or through the kernel. By kind, which is a collective and a
+ * range of sizes, bit k of a word: not as was found when the communicator was made. Owner only
+ * (staging.c). */
+enum { SYMM_WAY_UNSAID, SYMM_WAY_STAGING, SYMM_WAY_KERNEL };
+enum { SYMM_WAY_SIZES = 6, SYMM_WAY_KINDS = 5 * SYMM_WAY_SIZES };
+typedef struct {
+    uint32_t now;  /* the way of the last such call; UNSAID: there was none */
+    uint32_t made; /* pages of places that calls walk through */
+    /* Rank 0: what has been found faster; of which kinds the other way is tried; what it has said,
+     * by parity of the epoch. */
+    uint32_t kept, tried, said[2];
+    uint32_t pad[10]; /* to a line, so that what follows lies in whole ones */
 } symm_way;
+/* Rank 0, of a kind: the least time of calls as said and the other way; calls until the next step;
+ * calls between two tries. */
+typedef struct {
+    uint32_t least[2], left, run;
+} symm_way_kind;
 
 typedef struct {
     uint32_t magic, state; /* state: written by the owner, read by peers */
@@ -239,6 +243,7 @@ typedef struct {
     symm_p2p_in p2p_in[SYMM_MAX_RANKS];
     symm_signals signals[SYMM_MAX_RANKS]; /* by source */
     symm_gate gate;
+    symm_way_kind ways[SYMM_WAY_KINDS]; /* host backend */
 } symm_ctl;
 
 #define SYMM_CTL_BYTES (1u << 20) /* room for symm_ctl; scratch begins here */

@@ -34,10 +34,10 @@ static __attribute__((noinline)) void symm_reduce_blocks(const symm_cta *c, char
 }
 
 /* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is
- * this rank's own. A private one is NULL: its owner fetches, from the own. A destination that
- * is also its rank's source (in place) was read just now and is in the cache: it is written there.
- * The others, where the message is too large to stay in the caches, are written past them: two
- * straight from the reduction, the rest from a block that stays in L1. */
+ * this rank's own. A private one is NULL: it is filled from the own, by whoever moves it. A
+ * destination that is also its rank's source (in place) was read just now and is in the cache: it
+ * is written there. The others, where the message is too large to stay in the caches, are written
+ * past them: two straight from the reduction, the rest from a block that stays in L1. */
 SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *const *srcs,
                              uint64_t count) {
     const symm_args *a = c->a;
@@ -160,15 +160,15 @@ void symm_body_ar_twoshot(symm_cta *c) {
     }
 }
 
-/* Whether reducers write their slices into a root's private destination. */
-SYMM_DEV int symm_writes(const symm_cta *c, int root) {
-    return root >= 0 && c->a->flags & SYMM_ARG_WRITES;
+/* Whether reducers write their slices into private destinations. */
+SYMM_DEV int symm_writes(const symm_cta *c) {
+    return (c->a->flags & SYMM_ARG_WRITES) != 0;
 }
 /* Else a private destination is written by its owner alone, who fetches the others' slices: from
  * their destinations (all_reduce), or, since other ranks have none, from two places in their
  * staging. */
 SYMM_DEV int symm_fetches(const symm_cta *c, int root, int rank) {
-    if ((root >= 0 && root != rank) || symm_writes(c, root)) return 0;
+    if ((root >= 0 && root != rank) || symm_writes(c)) return 0;
     return symm_is_private(rank == c->a->rank ? c->a->dst_off : symm_dst_off(c, rank));
 }
 SYMM_DEV char *symm_left(const symm_cta *c, int rank, uint64_t k) {
@@ -179,7 +179,7 @@ SYMM_DEV char *symm_left(const symm_cta *c, int rank, uint64_t k) {
 SYMM_DEV symm_part symm_share_of(const symm_cta *c, int root, uint64_t count, int rank) {
     const int n = c->a->nranks;
     const uint32_t log = c->a->host.esize_log;
-    if (!symm_writes(c, root)) return symm_part_of(count, log, n, rank);
+    if (root < 0 || !symm_writes(c)) return symm_part_of(count, log, n, rank);
     const uint64_t lines = (count + (64u >> log) - 1) >> (6 - log);
     const unsigned parts = (unsigned)(n + (n - 1) * (n - 1)),
                    first = (unsigned)(rank * (n - 1) + (rank > root)),
@@ -199,6 +199,15 @@ SYMM_DEV symm_piece symm_slice_of(const symm_cta *c, int root, uint64_t k, int r
     return (symm_piece){k, chunk.at << log, part.at << log, part.len << log};
 }
 
+/* The own slice to the private destinations, from the own one. In place it goes over their owner's
+ * source: nobody else loads that slice. */
+SYMM_DEV int symm_write_slice(symm_cta *c, char *const *dsts, symm_piece p) {
+    for (int q = 1; q < c->a->nranks; q++) {
+        const int peer = symm_peer(c->a, q);
+        if (!dsts[peer] && symm_put(c, peer, p, dsts[c->a->rank])) return 1;
+    }
+    return 0;
+}
 /* Reduces this rank's slice of a chunk from all sources and stores it to every destination, or to
  * the root's alone. */
 SYMM_DEV int symm_slice(symm_cta *c, int root, symm_piece p) {
@@ -206,27 +215,22 @@ SYMM_DEV int symm_slice(symm_cta *c, int root, symm_piece p) {
     const uint64_t count = p.bytes >> a->host.esize_log;
     char *dsts[SYMM_MAX_RANKS], *to = NULL;
     const void *srcs[SYMM_MAX_RANKS];
-    int staged = 0;
     for (int r = 0; r < a->nranks; r++) {
         if (symm_ready_wait(c, r, p.k) || symm_load(c, r, p, &srcs[r])) return 1;
-        if (r != a->rank) staged |= symm_src_off(c, r) == SYMM_STAGED;
         if (root < 0) dsts[r] = symm_target(c, r, p);
         if (root >= 0 && root == r) to = symm_target(c, r, p);
     }
-    const uint64_t since = symm_copy_now(c);
     if (root < 0) {
         symm_reduce_to(c, dsts, srcs, count);
-        if (staged) symm_copy_took(c, since, 2 * p.bytes * (unsigned)a->nranks);
-        return 0;
+        return symm_writes(c) && symm_write_slice(c, dsts, p);
     }
-    if (!to && symm_writes(c, root)) {
+    if (!to && symm_writes(c)) {
         symm_reduce_here(c, symm_left(c, a->rank, 0), srcs, count);
         return symm_put(c, root, p, symm_left(c, a->rank, 0));
     }
     /* The place was last filled with chunk k-2, which the root has fetched when it arrives. */
     if (!to && p.k >= 2 && symm_arrive_from(c, root, p.k - 1)) return 1;
     symm_reduce_here(c, to ? to : symm_left(c, a->rank, p.k), srcs, count);
-    if (staged) symm_copy_took(c, since, p.bytes * (unsigned)a->nranks);
     return 0;
 }
 

@@ -33,9 +33,7 @@ typedef struct { /* one CTA at work */
     int long_seen;      /* a wait of this kernel has lasted a second, and symm_wait_long was told */
     uint32_t vain;      /* of symm_give_core */
     uint64_t walk;      /* where in its places this call stages (symm_walk) */
-    int timed;          /* copies into and out of staging are */
-    uint64_t copies, copied, copy_ns; /* those: how many, bytes, time */
-    int heard; /* every peer's signature of this epoch has come with its packets */
+    int heard;          /* every peer's signature of this epoch has come with its packets */
 } symm_cta;
 
 /* ---- memory order: every ordered access of the library's kernels ----------------------------- */
@@ -298,28 +296,20 @@ SYMM_DEV void symm_walk(symm_cta *c, uint64_t bytes) {
     if (bytes >= SYMM_WALK_LEAST && !(c->a->flags & SYMM_ARG_DIRECT)) symm_walk_on(c, bytes);
 }
 
-/* Of a call that may go either way: its arguments in this epoch, a, or *staged, which has nothing
- * read through the kernel; whether it is timed; at its end, if it is. Of every call: ahead of the
- * signature. */
-const symm_args *symm_way_take(const symm_args *a, symm_ctl *ctl, uint32_t epoch,
-                               symm_args *staged);
-int symm_way_times(const symm_cta *c, uint32_t epoch);
-void symm_way_learn(const symm_cta *c);
-void symm_way_tell(symm_cta *c);
-SYMM_DEV void symm_way_say(symm_cta *c) {
-    if (c->ctl->way.now != SYMM_WAY_UNSAID) symm_way_tell(c);
-}
-
-/* Around a copy into or out of staging. */
-uint64_t symm_copy_ns(void);
-SYMM_DEV uint64_t symm_copy_now(const symm_cta *c) {
-    return c->timed ? symm_copy_ns() : 0;
-}
-SYMM_DEV void symm_copy_took(symm_cta *c, uint64_t since, uint64_t bytes) {
-    if (!c->timed) return;
-    c->copies++;
-    c->copied += bytes;
-    c->copy_ns += symm_copy_ns() - since;
+/* Of a call that may go either way: which kind it is of, which way it goes (1: not as was found
+ * when the communicator was made), and since when it is timed (rank 0). */
+typedef struct {
+    int kind, other, timed;
+    uint64_t since;
+} symm_way_turn;
+/* Its arguments in this epoch: a, or *staged, which has nothing moved through the kernel; learn: at
+ * its end, if it is timed. say: of every call, ahead of the signature. */
+const symm_args *symm_way_take(symm_way_turn *t, int coll, const symm_args *a, symm_ctl *ctl,
+                               uint32_t epoch, symm_args *staged);
+void symm_way_learn(const symm_way_turn *t, const symm_args *a, symm_ctl *ctl);
+void symm_way_tell(const symm_cta *c);
+SYMM_DEV void symm_way_say(const symm_cta *c) {
+    if (c->a->rank == 0 && c->ctl->way.now != SYMM_WAY_UNSAID) symm_way_tell(c);
 }
 
 /* ---- ranks that go ahead (ahead.c) ----------------------------------------------------------- */

@@ -21,9 +21,9 @@
  *
  * Abort words are never cleared: a communicator that has failed stays so.
  *
- * Written is such a buffer only where one end of a part would wait (SYMM_ARG_WRITES); else a body
- * leaves a result where its owner reads it. After an error nobody but the owner may write it. So
- * each rank has a gate, symm_gate in its control block:
+ * Written is such a buffer only where one end of a part would wait, and by who reduces for its
+ * owner (SYMM_ARG_WRITES); else a body leaves a result where its owner reads it. After an error
+ * nobody but the owner may write it. So each rank has a gate, symm_gate in its control block:
  *
  *   1. A writer says busy, and looks whether the owner has closed; then it writes a piece, and
  *      takes busy back. An owner that leaves with an error tells its peers, closes, and waits until

@@ -93,6 +93,7 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
     uint64_t scalars[SYMM_MAX_RANKS];
     symm_ctl *ctl = symm_ctl_of(a, a->rank);
     symm_args staged, signed_too;
+    symm_way_turn turn = {0};
     memset(out, 0, sizeof *out);
     if (symm_kernels[id].flags & SYMM_K_AHEAD) {
         run_ahead(id, &(symm_cta){.a = a, .ctl = ctl, .out = out, .scalars = scalars});
@@ -100,9 +101,8 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
     }
     a = symm_ahead_sign(ctl, a, &signed_too);
     const uint32_t epoch = symm_next_epoch(ctl->epoch[0]), either = a->flags & SYMM_ARG_EITHER;
-    if (either) a = symm_way_take(a, ctl, epoch, &staged);
+    if (either) a = symm_way_take(&turn, symm_kernels[id].coll, a, ctl, epoch, &staged);
     symm_cta c = {.a = a, .ctl = ctl, .out = out, .scalars = scalars};
-    c.timed = either && symm_way_times(&c, epoch);
     read_scalar(&c);
     for (c.cta = 0; c.cta < a->nctas && !out->code; c.cta++) {
         c.epoch = symm_next_epoch(c.ctl->epoch[c.cta]);
@@ -124,7 +124,7 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
         leave_early(&c);
     } else {
         ctl->ahead.said = 0; /* all have compared it */
-        if (c.timed) symm_way_learn(&c);
+        if (turn.timed) symm_way_learn(&turn, a, ctl);
         expect_next(&c, symm_kernels[id].cap == SYMM_CAP_PACKETS);
     }
 }

@@ -145,7 +145,7 @@ SYMM_DEV int symm_arrive_takers(symm_cta *c, symm_shape s, uint64_t chunks) {
 SYMM_DEV int symm_may_pack(const symm_cta *c, symm_shape s) {
     const symm_args *a = c->a;
     const uint64_t packets = symm_chunks(symm_part_bytes(c), SYMM_PACKET_LOG);
-    if (a->flags & (SYMM_ARG_DIRECT | SYMM_ARG_EITHER)) return 0; /* the latter are timed */
+    if (a->flags & (SYMM_ARG_DIRECT | SYMM_ARG_EITHER)) return 0;
     if (!s.src_each && !s.root_takes && a->nranks > 2) return 0;
     if (packets > SYMM_PACKETS_PULLED) return 0;
     if (symm_piece_log(c, s) < SYMM_PACKET_LOG) return 0;
@@ -186,15 +186,11 @@ SYMM_DEV int symm_stage_parts(symm_cta *c, symm_shape s, uint64_t k, symm_part c
     const symm_args *a = c->a;
     if (k >= 2 && symm_arrive_takers(c, s, k - 1)) return 1;
     char *place = symm_stage(c, a->rank, k, 0);
-    const uint64_t since = symm_copy_now(c);
-    uint64_t moved = 0;
     for (int q = s.src_each ? 1 : 0; q < (s.src_each ? a->nranks : 1); q++) {
         int peer = s.src_each ? symm_peer(a, q) : 0;
         symm_move_cached(place + (unsigned)peer * symm_piece_stride(c, s),
                          (const char *)a->src + symm_part_for(c, s, peer) + chunk.at, chunk.len);
-        moved += chunk.len;
     }
-    symm_copy_took(c, since, moved);
     symm_ready_takers(c, s, (uint32_t)(k + 1));
     return 0;
 }

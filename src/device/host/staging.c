@@ -1,16 +1,16 @@
 /* staging.c - buffers in no window: where in its places a call stages them, and whether it does, or
  * peers read them through the kernel (direct.c). Runs on the thread that runs the kernel. No lock.
  *
- * Which is faster depends on how far the ranks' cores are from each other, and a machine may move
- * them while a program runs. So ranks time what they copy into and out of staging, and tell rank 0
- * in the next epoch. Rank 0 says in each epoch which way calls of the next one go that may go
- * either (SYMM_ARG_EITHER). Every rank has heard from rank 0 in epoch e-1 before its kernel of
- * epoch e begins, so all take the same one. Captured calls too: it is looked up when a kernel runs.
- * The bits are the same.
+ * Which is faster depends on the machine, on the size, and on how far the ranks' cores are from
+ * each other; and a machine may move them while a program runs. So rank 0 times calls, for each
+ * collective and range of sizes: the last ones of a run, then some that go the other way. That is
+ * kept if it is faster by an eighth. In all these calls every rank waits for all others, so one
+ * rank sees what they take: of the last copy out of staging of other ranks, in its next call.
  *
- *   through staging    some calls are timed; after SLOW slow ones in a row, through the kernel
- *   through the kernel after PROBE calls one goes through staging, and is timed; after FAST quick
- *                      ones in a row all do
+ * Rank 0 says in each epoch which way calls of the next one go that may go either
+ * (SYMM_ARG_EITHER). Every rank has heard from rank 0 in epoch e-1 before its kernel of epoch e
+ * begins, so all take the same one. Captured calls too: it is looked up when a kernel runs. The
+ * bits are the same.
  *
  * Until rank 0 has said anything, calls go as the planner has found when the communicator was made
  * (SYMM_ARG_NEAR). */
@@ -20,17 +20,19 @@
 #include <sys/mman.h>
 
 #include "base/wait.h"
+#include "device/common/colls.h"
 #include "dev.h"
 
-enum { WALK_RANKS = 8, SLOW = 16, FAST = 2, PROBE = 512, TIMED = 4 };
-enum { TOOK_QUICK = 1, TOOK_SLOW = 2, TOOK_BITS = 2 }; /* epoch << TOOK_BITS | one of these */
-
-/* Copies are quick if they take less than QUICK_NS each and one more nanosecond for QUICK_PER_NS
- * bytes; the kernel takes about as long. Fewer than LEAST_BYTES say nothing: the clock itself takes
- * some 20 ns. */
-#define QUICK_NS     1000u
-#define QUICK_PER_NS 12u
-#define LEAST_BYTES  (16u << 10)
+enum { WALK_RANKS = 8 };
+/* Calls of a kind that are timed: the last ones of a run, and of those that try the other way. The
+ * first call behind a change of way is not: caches and pages are not yet those of that way, and in
+ * its first wait it meets what other ranks still do of the last call. Calls of the first run, and
+ * of later ones. */
+enum { TIMED = 3, RUN_FIRST = 4, RUN_LEAST = 64, RUN_MOST = 512 };
+/* Calls of one kind differ in size, up to four times. Times are compared by this many bytes and
+ * those that a call's own cost is worth. */
+#define OWN_BYTES   (16u << 10)
+#define LEAST_BYTES (16u << 10) /* of a call that may go either way; the first range begins here */
 
 /* ---- where ----------------------------------------------------------------------------------- */
 
@@ -67,10 +69,24 @@ void symm_walk_on(symm_cta *c, uint64_t bytes) {
 
 /* ---- whether --------------------------------------------------------------------------------- */
 
-uint64_t (*symm_copy_clock)(void);
+uint64_t (*symm_way_clock)(const symm_ctl *ctl);
 
-uint64_t symm_copy_ns(void) {
-    return symm_copy_clock ? symm_copy_clock() : symm_now_ns();
+static uint64_t clock_of(const symm_ctl *ctl) {
+    return symm_way_clock ? symm_way_clock(ctl) : symm_now_ns();
+}
+
+/* Equal on all ranks: reductions whose result goes to all, in parts, or to a root; copies of one
+ * part to all, or of a part to each. Other collectives go one way (plan.c). */
+static int kind_of(int coll, const symm_args *a) {
+    const symm_coll_row *row = &symm_colls[coll];
+    const int reduces = (row->flags & SYMM_COLL_REDUCES) != 0, each = row->in == SYMM_EACH,
+              shape = !reduces                      ? 3 + each
+                      : row->flags & SYMM_COLL_ROOT ? 2
+                                                    : each;
+    int size = 0;
+    for (uint64_t least = 4u * LEAST_BYTES; size < SYMM_WAY_SIZES - 1; least *= 4, size++)
+        if (a->count * a->esize < least) break;
+    return shape * SYMM_WAY_SIZES + size;
 }
 
 /* What rank 0 has said in the epoch before this one. */
@@ -80,73 +96,67 @@ static uint32_t said(const symm_args *a, const symm_ctl *ctl, uint32_t epoch) {
     return symm_ld_relaxed4(&ctl->inbox[0][0].way[i]);
 }
 
-const symm_args *symm_way_take(const symm_args *a, symm_ctl *ctl, uint32_t epoch,
-                               symm_args *staged) {
-    symm_way *way = &ctl->way;
-    uint32_t now = said(a, ctl, epoch);
-    if (now == SYMM_WAY_UNSAID) now = a->flags & SYMM_ARG_NEAR ? SYMM_WAY_STAGING : SYMM_WAY_KERNEL;
-    if (way->now == SYMM_WAY_UNSAID) way->now = now;
-    if (now == SYMM_WAY_KERNEL) {
-        way->calls++;
-        return a;
+/* Between windows both ways are one. With a root, others have one buffer. */
+static int is_private(int coll, const symm_args *a) {
+    const int takes = !(symm_colls[coll].flags & SYMM_COLL_ROOT) || a->host.root == a->rank;
+    return symm_is_private(a->src_off) || (takes && symm_is_private(a->dst_off));
+}
+
+/* Rank 0: whether to time this call. Not the first one behind a step, which goes as was said
+ * before it. */
+static int times(const symm_way_turn *t, symm_ctl *ctl) {
+    symm_way_kind *k = &ctl->ways[t->kind];
+    if (!k->run) k->left = k->run = RUN_FIRST;
+    if (t->other != (int)((ctl->way.kept ^ ctl->way.tried) >> t->kind & 1)) return 0;
+    if (k->left > TIMED) {
+        k->left--;
+        return 0;
     }
-    if (now == SYMM_WAY_PROBE) way->calls = 0; /* it is said until a call has taken it */
-    way->timed = now == SYMM_WAY_PROBE || way->staged++ % TIMED == 0 ? epoch : 0;
+    if (k->left == TIMED) k->least[t->other] = UINT32_MAX;
+    return 1;
+}
+
+const symm_args *symm_way_take(symm_way_turn *t, int coll, const symm_args *a, symm_ctl *ctl,
+                               uint32_t epoch, symm_args *staged) {
+    t->kind = kind_of(coll, a);
+    t->other = said(a, ctl, epoch) >> t->kind & 1;
+    const int stages = t->other != ((a->flags & SYMM_ARG_NEAR) != 0);
+    ctl->way.now = stages ? SYMM_WAY_STAGING : SYMM_WAY_KERNEL;
+    t->timed = is_private(coll, a) && a->rank == 0 && times(t, ctl);
+    if (t->timed) t->since = clock_of(ctl);
+    if (!stages) return a;
     *staged = *a;
-    staged->flags &= ~(uint32_t)SYMM_ARG_DIRECT;
+    staged->flags &= ~(uint32_t)(SYMM_ARG_DIRECT | SYMM_ARG_WRITES);
     if (symm_is_private(a->src_off)) staged->src_off = SYMM_STAGED;
     if (symm_is_private(a->dst_off)) staged->dst_off = SYMM_STAGED;
     return staged;
 }
 
-/* What ranks have told of the call of epoch t, in their next one, which is over. 0: nothing. */
-static uint32_t tally(const symm_cta *c, uint32_t t) {
-    uint32_t found = 0;
-    for (int p = 0; p < c->a->nranks; p++) {
-        const uint32_t took = p == c->a->rank
-                                  ? c->ctl->way.took[t & 1u]
-                                  : symm_ld_relaxed4(&c->ctl->inbox[0][p].way[(t + 1) & 1u]);
-        if (took >> TOOK_BITS == (t << TOOK_BITS) >> TOOK_BITS) found |= took;
-    }
-    found &= TOOK_QUICK | TOOK_SLOW;
-    return found & TOOK_SLOW ? TOOK_SLOW : found;
-}
-static void decide(symm_cta *c) {
-    symm_way *way = &c->ctl->way;
-    const uint32_t t = c->epoch - 2, staging = way->now == SYMM_WAY_STAGING;
-    const uint32_t found = way->asked == t ? tally(c, t) : 0;
-    way->asked = way->told;
-    way->told = way->timed;
-    if (found) {
-        way->row = found == (staging ? TOOK_SLOW : TOOK_QUICK) ? way->row + 1 : 0;
-        way->calls = !staging && way->row ? PROBE : 0; /* one more behind a quick one */
-    }
-    if (way->row >= (staging ? SLOW : FAST)) {
-        way->now = staging ? SYMM_WAY_KERNEL : SYMM_WAY_STAGING;
-        way->row = way->calls = 0;
-    }
-    way->said[c->epoch & 1u] =
-        way->now == SYMM_WAY_KERNEL && way->calls >= PROBE ? SYMM_WAY_PROBE : way->now;
-}
-
-void symm_way_tell(symm_cta *c) {
-    symm_way *way = &c->ctl->way;
-    const uint32_t i = c->epoch & 1u, last = way->took[!i];
-    if (c->a->rank != 0) {
-        if (last) symm_st_relaxed4(&symm_outbox(c, 0)->way[i], last);
+void symm_way_learn(const symm_way_turn *t, const symm_args *a, symm_ctl *ctl) {
+    symm_way_kind *k = &ctl->ways[t->kind];
+    symm_way *way = &ctl->way;
+    const uint32_t bit = 1u << t->kind, *least = k->least;
+    const uint64_t took = (clock_of(ctl) - t->since) * 1024 / (a->count * a->esize + OWN_BYTES);
+    if (took < k->least[t->other]) k->least[t->other] = (uint32_t)took;
+    if (--k->left) return;
+    way->tried ^= bit;
+    if (way->tried & bit) {
+        k->left = TIMED + 1;
         return;
     }
-    decide(c);
+    const int faster = least[t->other] < least[!t->other] - least[!t->other] / 8;
+    if (faster) way->kept ^= bit;
+    if (faster || k->run < RUN_LEAST)
+        k->run = RUN_LEAST;
+    else if (k->run < RUN_MOST)
+        k->run *= 2;
+    k->left = k->run;
+}
+
+void symm_way_tell(const symm_cta *c) {
+    symm_way *way = &c->ctl->way;
+    const uint32_t i = c->epoch & 1u;
+    way->said[i] = way->kept ^ way->tried;
     for (int p = 1; p < c->a->nranks; p++)
         symm_st_relaxed4(&symm_outbox(c, p)->way[i], way->said[i]);
-}
-
-int symm_way_times(const symm_cta *c, uint32_t epoch) {
-    return c->ctl->way.timed == epoch;
-}
-
-void symm_way_learn(const symm_cta *c) {
-    const uint32_t quick = c->copy_ns < c->copies * QUICK_NS + c->copied / QUICK_PER_NS;
-    if (c->copied < LEAST_BYTES) return;
-    c->ctl->way.took[c->epoch & 1u] = c->epoch << TOOK_BITS | (quick ? TOOK_QUICK : TOOK_SLOW);
 }

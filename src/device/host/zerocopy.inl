@@ -96,9 +96,7 @@ SYMM_DEV char *symm_target(const symm_cta *c, int peer, symm_piece p) {
 SYMM_DEV int symm_fetch(symm_cta *c, int peer, symm_piece p, char *dst) {
     const char *from = symm_source(c, peer, p);
     if (from) {
-        const uint64_t since = symm_copy_now(c);
         symm_move(c, dst, from, p.bytes);
-        if (symm_src_off(c, peer) == SYMM_STAGED) symm_copy_took(c, since, p.bytes);
         return 0;
     }
     return symm_direct_read(c, peer, dst, (symm_src_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at,
@@ -152,10 +150,8 @@ SYMM_DEV int symm_stage_in(symm_cta *c, uint64_t k, const char *src, uint64_t by
     if (k >= 2 && symm_arrive_wait(c, k - 1)) return 1;
     if (c->a->src_off == SYMM_STAGED) {
         char *to = symm_stage(c, c->a->rank, k, 0);
-        const uint64_t since = symm_copy_now(c);
         symm_move_cached(to, src, lo);
         symm_move_cached(to + hi, src + hi, bytes - hi);
-        symm_copy_took(c, since, lo + bytes - hi);
     }
     symm_ready(c, (uint32_t)(k + 1));
     return 0;
@@ -166,9 +162,7 @@ SYMM_DEV int symm_stage_out(symm_cta *c, uint64_t k, char *dst, uint64_t bytes, 
     if (symm_arrive_wait(c, k + 1)) return 1;
     const char *from = symm_stage(c, c->a->rank, k, 1);
     uint64_t lo = own.at * c->a->esize, hi = lo + own.len * c->a->esize;
-    const uint64_t since = symm_copy_now(c);
     symm_move_cached(dst, from, lo);
     symm_move_cached(dst + hi, from + hi, bytes - hi);
-    symm_copy_took(c, since, lo + bytes - hi);
     return 0;
 }

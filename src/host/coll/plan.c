@@ -29,7 +29,7 @@ enum { ROWS = sizeof table / sizeof table[0] };
  * system to each. Several that write into one process at once hinder each other at first. */
 #define BOTH_BYTES (32u << 10)
 #define MANY_BYTES (512u << 10)
-/* Of what a rank reduces for a root, to write it there. */
+/* Of what a rank reduces for others, to write it there. */
 #define SLICE_BYTES (8u << 10)
 
 static uint64_t packet_cap(const symm_plan_env *env, const symm_kernel_row *row) {
@@ -164,14 +164,15 @@ static uint32_t either(const symm_plan_env *env, const symm_call *call) {
 }
 
 /* Where the root, which only gives, is idle, or those that only give to it. If ranks share cores,
- * an idle root's serves others. Slices that are reduced for a root go to it so, too: it would load
- * what another core has just stored to, which far ones wait for. */
+ * an idle root's serves others. Slices that are reduced for others go to them so, too: they would
+ * load what another core has just stored to, which far ones wait for. */
 int symm_plan_may_write(const symm_plan_env *env, const symm_call *call, const symm_plan *plan) {
     const symm_coll_row *row = &symm_colls[call->coll];
     if (env->gpu || !(plan->flags & SYMM_ARG_DIRECT) || call->local) return 0;
-    if (!(row->flags & SYMM_COLL_ROOT)) return 0;
+    const int reduces = (row->flags & SYMM_COLL_REDUCES) != 0;
     const uint64_t bytes = symm_plan_message(call);
-    if (row->flags & SYMM_COLL_REDUCES) return bytes >= SLICE_BYTES * (unsigned)env->nranks;
+    if (reduces && row->in == SYMM_COUNT) return bytes >= SLICE_BYTES * (unsigned)env->nranks;
+    if (!(row->flags & SYMM_COLL_ROOT)) return 0;
     if (row->root_gives && env->oversubscribed) return 0;
     const int at_once = row->root_takes && env->nranks > 2 && !env->oversubscribed;
     return bytes >= (at_once ? MANY_BYTES : BOTH_BYTES);
