@@ -3,8 +3,16 @@
     torchrun --nproc-per-node N torch_train.py BACKEND CASE
 
 BACKEND is `nccl`, under symm-run the drop-in, or `gloo`, whose results are the reference. Rank 0
-prints one line, `CASE: RESULT`; RESULT is the losses of ten steps, or `ok` where the words
-themselves were checked. Ranks may share a GPU. One thread a process; scripts/campaign.sh runs it.
+prints one line, `CASE: RESULT`; RESULT is `ok` where the words themselves were checked. Where a
+net is trained it is the losses of the steps, which must fall, and for each rank two sums: over the
+weights that it holds, and over the gradients at the input. Each word has a factor of its own.
+
+Before a collective adds something up, it is rounded to so few bits that every order gives the exact
+sum, if ranks are a power of two and no more than 8. So two backends have the same result in every
+digit. That an error would show is tried, too: the training is repeated with one wrong word, for
+each call of the construction and of the last step, on the first rank and on the last.
+
+Ranks may share a GPU. One thread a process; scripts/campaign.sh runs it.
 """
 import datetime
 import os
@@ -13,31 +21,132 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-STEPS = 10
+STEPS = 20
+RATE = 0.2
+GRID = 2.0**18
 
 
-def step(net, optimizer, width, device):
-    """A training step on data drawn by the rank's own seed; the mean loss of all ranks."""
-    x = torch.randn(64, width, device=device)
-    y = torch.randint(0, 10, (64,), device=device)
-    loss = nn.functional.cross_entropy(net(x), y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+class Wire(TorchDispatchMode):
+    """Sees what torch.distributed is given while it is entered.
+
+    What a rank contributes to a sum is rounded to the grid and cut to 8. Contribution number
+    `error` is wrong: its largest word is a thousandth too large. `live` tells of each whether it
+    has a word that is not 0: else there is nothing to be wrong.
+    """
+
+    def __init__(self, error=None):
+        super().__init__()
+        self.error, self.live, self.steps = error, [], []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace in ("c10d", "_c10d_functional"):
+            for x in contributed(func.__name__, args):
+                if "reduce" in func.__name__:
+                    x.copy_((x * GRID).round_().clamp_(-8 * GRID, 8 * GRID) / GRID)
+                if len(self.live) == self.error:
+                    size = x.abs()
+                    x.mul_(torch.where(size == size.max(), 1.001, 1.0))
+                self.live.append(x.any())
+        return func(*args, **(kwargs or {}))
+
+
+def contributed(name, args):
+    """The floats that a call takes from this rank: its inputs come after its outputs."""
+    if name.startswith(("recv", "wait", "_wrap")):
+        return []
+    if name.startswith(("broadcast", "scatter")) and dist.get_rank():
+        return []
+    inputs = tree_leaves(args[1:2])
+    if not inputs or not isinstance(inputs[0], torch.Tensor):
+        inputs = tree_leaves(args[:1])
+    return [x for x in inputs if isinstance(x, torch.Tensor) and x.is_floating_point()]
+
+
+def weighted(x):
+    """The sum of all words, each by a factor of its own."""
+    x = x.detach().double().flatten()
+    return (x * torch.linspace(1, 2, x.numel(), dtype=x.dtype, device=x.device)).sum()
+
+
+def data(width, device, rows=64):
+    """Drawn by the rank's own seed: patterns and noise, labels say which pattern."""
+    y = torch.randint(0, 10, (rows,), device=device)
+    patterns = torch.arange(width * 10, device=device).sin().view(10, width)
+    x = torch.randn(rows, width, device=device) + patterns[y]
+    return x.requires_grad_(True), y
+
+
+def mean_of_ranks(loss):
     mean = loss.detach().clone()
     dist.all_reduce(mean)
     return mean / dist.get_world_size()
 
 
-def train(net, width, device, seed):
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
-    torch.manual_seed(100 + seed)
-    return ["%.5f" % step(net, optimizer, width, device).item() for _ in range(STEPS)]
+class Trainer:
+    """A net and how it is trained. A call is a step: the mean loss, the gradient at the input."""
+
+    def __init__(self, net, width, device):
+        self.net, self.width, self.device = net, width, device
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+
+    def __call__(self):
+        x, y = data(self.width, self.device)
+        loss = self.step(x, y)
+        return mean_of_ranks(loss), x.grad
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.net(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
 
 
-def layers(width, device):
-    torch.manual_seed(1)
+def once(make, wire, seed):
+    """Trains what make() makes: the losses, then each rank's sums."""
+    with wire:
+        trainer = make()
+        torch.manual_seed(100 + seed)
+        losses, inner = [], 0.0
+        for _ in range(STEPS):
+            wire.steps.append(len(wire.live))
+            loss, gradient = trainer()
+            losses.append("%.7f" % loss.item())
+            inner += weighted(gradient).item()
+    parts = [p.to_local() if hasattr(p, "to_local") else p for p in trainer.net.parameters()]
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, "%.15g %.15g" % (sum(weighted(p).item() for p in parts), inner))
+    return losses + every
+
+
+def train(make, seed):
+    """The result, once it is sure that errors would show in it."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    wire = Wire()
+    result = once(make, wire, seed)
+    assert once(make, Wire(), seed) == result, "it is not the same twice"
+    assert float(result[STEPS - 1]) < 0.8 * float(result[0]), result
+    last = max(k for k in wire.steps if k < len(wire.live))  # a replay makes no calls
+    live = [k for k in range(len(wire.live)) if k < wire.steps[0] or k >= last]
+    every = [None] * ranks
+    dist.all_gather_object(every, [k for k in live if wire.live[k].item()])
+    found = 0
+    for r in (0, ranks - 1):
+        assert every[r], "rank %d contributes nothing" % r
+        for k in every[r]:
+            wrong = once(make, Wire(k if rank == r else None), seed)
+            assert wrong != result, "contribution %d of rank %d: no error shows" % (k, r)
+            found += 1
+    if rank == 0:
+        print("%d errors of one word show in the result" % found, file=sys.stderr)
+    return result
+
+
+def layers(width, device, seed=1):
+    torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(width, 303), nn.ReLU(), nn.Linear(303, 77), nn.ReLU(),
                          nn.Linear(77, 10)).to(device)
 
@@ -45,9 +154,9 @@ def layers(width, device):
 class HalfUsed(nn.Module):
     """Of two branches a step uses one, so the other's parameters have no gradient."""
 
-    def __init__(self, device):
+    def __init__(self, device, seed):
         super().__init__()
-        self.branch = nn.ModuleList(layers(100, device) for _ in range(2))
+        self.branch = nn.ModuleList(layers(100, device, seed) for _ in range(2))
         self.turn = 0
 
     def forward(self, x):
@@ -85,15 +194,22 @@ def case_nonblocking(rank, ranks, device):
 
 
 def case_ddp(rank, _ranks, device):
-    """Small buckets."""
-    net = nn.parallel.DistributedDataParallel(layers(100, device), bucket_cap_mb=0.05)
-    return train(net, 100, device, rank)
+    """Small buckets. The weights that count are rank 0's."""
+    def make():
+        net = layers(100, device, rank)
+        return Trainer(nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.05), 100, device)
+
+    return train(make, rank)
 
 
 def case_unused(rank, _ranks, device):
     """Parameters that a step does not use."""
-    net = nn.parallel.DistributedDataParallel(HalfUsed(device), find_unused_parameters=True)
-    return train(net, 100, device, rank)
+    def make():
+        net = HalfUsed(device, rank)
+        net = nn.parallel.DistributedDataParallel(net, find_unused_parameters=True)
+        return Trainer(net, 100, device)
+
+    return train(make, rank)
 
 
 def shard(net, mesh=None):
@@ -107,7 +223,7 @@ def shard(net, mesh=None):
 
 def case_fsdp(rank, _ranks, device):
     """FSDP2 whose dimensions no number of ranks divides."""
-    return train(shard(layers(101, device)), 101, device, rank)
+    return train(lambda: Trainer(shard(layers(101, device)), 101, device), rank)
 
 
 def case_hsdp(rank, ranks, device):
@@ -115,7 +231,7 @@ def case_hsdp(rank, ranks, device):
     from torch.distributed.device_mesh import init_device_mesh
 
     mesh = init_device_mesh("cuda", (ranks // 2, 2), mesh_dim_names=("replicate", "shard"))
-    return train(shard(layers(101, device), mesh), 101, device, rank)
+    return train(lambda: Trainer(shard(layers(101, device), mesh), 101, device), rank)
 
 
 def case_tensor(_rank, ranks, device):
@@ -124,47 +240,104 @@ def case_tensor(_rank, ranks, device):
     from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
                                                    parallelize_module)
 
-    torch.manual_seed(1)
-    net = nn.Sequential(nn.Linear(96, 320), nn.ReLU(), nn.Linear(320, 10)).to(device)
     mesh = init_device_mesh("cuda", (ranks,))
-    net = parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    return train(net, 96, device, 0)
+
+    def make():
+        torch.manual_seed(1)
+        net = nn.Sequential(nn.Linear(96, 320), nn.ReLU(), nn.Linear(320, 10)).to(device)
+        plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        return Trainer(parallelize_module(net, mesh, plan), 96, device)
+
+    return train(make, 0)
 
 
-def case_pipeline(rank, ranks, device):
-    """Each rank a stage: activations go on and gradients come back, batched with each other."""
-    torch.manual_seed(1)
-    stages = [nn.Linear(64, 64).to(device) for _ in range(ranks)]
-    stage = stages[rank]
-    optimizer = torch.optim.SGD(stage.parameters(), lr=0.05)
-    torch.manual_seed(7)
-    sums = []
-    for _ in range(STEPS):
-        x = torch.randn(3, 64, device=device)
+class Captured(Trainer):
+    """The first step is called; then one is captured, and replayed for each that follows."""
+
+    def __init__(self, net, width, device):
+        super().__init__(net, width, device)
+        self.stream, self.graph, self.x = torch.cuda.Stream(), None, None
+
+    def __call__(self):
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            result = self.turn(*data(self.width, self.device))
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return result
+
+    def turn(self, x, y):
+        if self.x is None or dist.get_backend() == "gloo":
+            self.x, self.y = x, y
+            self.loss = self.step(x, y)
+        else:
+            with torch.no_grad():
+                self.x.copy_(x)
+                self.y.copy_(y)
+            if self.graph is None:
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph, stream=self.stream):
+                    self.loss = self.step(self.x, self.y)
+            self.graph.replay()
+        return self.loss, self.x.grad
+
+    def step(self, x, y):
+        x.grad = None
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.net(x), y)
+        loss.backward()
+        for p in self.net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+        self.optimizer.step()
+        return mean_of_ranks(loss)
+
+
+def case_captured(rank, _ranks, device):
+    """A step in a CUDA graph: all_reduces, what follows them, and what is before."""
+    return train(lambda: Captured(layers(100, device), 100, device), rank)
+
+
+class Stage(Trainer):
+    """A rank's part of a pipeline: activations go on and gradients come back."""
+
+    def __call__(self):
+        rank, last = dist.get_rank(), dist.get_world_size() - 1
+        x, labels = data(self.width, self.device)
+        given = x.detach().clone()
         if rank:
-            exchange([dist.P2POp(dist.irecv, x, rank - 1)])
-        x.requires_grad_(True)
-        y = stage(x)
-        if rank + 1 < ranks:
+            exchange([dist.P2POp(dist.irecv, given, rank - 1)])
+        given.requires_grad_(True)
+        y = self.net(given)
+        self.optimizer.zero_grad()
+        if rank < last:
             exchange([dist.P2POp(dist.isend, y.detach(), rank + 1)])
             gradient = torch.empty_like(y)
             exchange([dist.P2POp(dist.irecv, gradient, rank + 1)])
+            y.backward(gradient)
+            loss = torch.zeros((), device=self.device)
         else:
-            gradient = 2 * y.detach() / y.numel()
-        optimizer.zero_grad()
-        y.backward(gradient)
-        optimizer.step()
+            loss = nn.functional.cross_entropy(y, labels)
+            loss.backward()
+        self.optimizer.step()
         if rank:
-            exchange([dist.P2POp(dist.isend, x.grad, rank - 1)])
-        total = stage.weight.detach().double().sum().float()
-        dist.all_reduce(total)
-        sums.append("%.4f" % total.item())
+            exchange([dist.P2POp(dist.isend, given.grad, rank - 1)])
+        return mean_of_ranks(loss) * (last + 1), given.grad
+
+
+def case_pipeline(rank, ranks, device):
+    """Each rank a stage: all have the same data. Then a ring, batched."""
+    def make():
+        torch.manual_seed(rank)
+        last = nn.Linear(64, 10 if rank + 1 == ranks else 64).to(device)
+        return Stage(nn.Sequential(nn.Tanh() if rank else nn.Identity(), last), 64, device)
+
+    result = train(make, 7)
     ring = torch.full((100000,), float(rank), device=device)
     got = torch.empty_like(ring)
     exchange([dist.P2POp(dist.isend, ring, (rank + 1) % ranks),
               dist.P2POp(dist.irecv, got, (rank - 1) % ranks)])
     assert torch.equal(got, torch.full_like(got, float((rank - 1) % ranks)))
-    return sums
+    return result
 
 
 def exchange(calls):
