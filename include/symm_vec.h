@@ -46,10 +46,10 @@ SYMM_API symmResult_t symmVecDestroy(symmVec_t vec);
  * Order: collective.
  * Errors: symmOutOfMemory: it is SYMM_VEC_FIXED and would have to move. */
 SYMM_API symmResult_t symmVecReserve(symmVec_t vec, size_t bytes);
-/* Makes it `bytes` long; new bytes are uninitialised. No message is sent if memory lies behind that
- * many bytes already. Otherwise memory for the rest is mapped, on all ranks or on none. It moves
- * only if it has no addresses for it. Pointers from before a move are good until the next move or
- * shrinking.
+/* Makes it `bytes` long; new bytes are uninitialised. Nobody is waited for if memory lies behind
+ * that many bytes already. Otherwise memory for the rest is mapped, on all ranks or on none. It
+ * moves only if it has no addresses for it. Pointers from before a move are good until the next
+ * move or shrinking.
  * Order: collective.
  * Errors: symmInvalidArgument: it is longer already. */
 SYMM_API symmResult_t symmVecGrow(symmVec_t vec, size_t bytes);
@@ -64,6 +64,8 @@ SYMM_API symmResult_t symmVecPtr(symmVec_t vec, int rank, void **ptr);
 /* Bytes that this rank has. Order: local, any thread. */
 SYMM_API symmResult_t symmVecSize(symmVec_t vec, size_t *bytes);
 /* Bytes that all ranks have by now: that many may be read and written in every rank's part.
+ * Ranks on several hosts hear of each other's sizes by messages: a size may be known later than a
+ * barrier on the GPU has ended. The result is then too small, never too large.
  * Order: local, any thread. */
 SYMM_API symmResult_t symmVecSync(symmVec_t vec, size_t *bytes);
 

@@ -185,8 +185,10 @@ typedef struct {
  * other thread reads them under the lock. */
 typedef struct {
     struct symm_heap *newest;
-    pthread_mutex_t lock; /* the list */
-    uint32_t serial;      /* heaps so far, equal on all ranks; the user's thread */
+    pthread_mutex_t lock;      /* the list */
+    uint32_t serial;           /* heaps so far, equal on all ranks; the user's thread */
+    pthread_mutex_t size_lock; /* heap_sizes.c; also the watcher's thread */
+    struct symm_sizes *sizes;
 } symm_comm_heaps;
 
 /* Owner: lane. Lanes and graph memory of its heaps. The user's thread. */

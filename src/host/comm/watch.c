@@ -160,17 +160,17 @@ static int has_ended(const poll_set *s, int i) {
     return !again || !(s->fds[i - 1].revents & end);
 }
 
-/* With the lock. Messages of a peer of another host lie there. If none of them is for this thread,
- * they are left alone for a while. */
+/* With the lock. Messages of a peer of another host lie there. WORDs are taken. If none of the rest
+ * is for this thread, they are left alone for a while. */
 static void hear(struct symm_watch *w, int peer) {
     symm_mesh_news news;
     SYMM_ASSERT(peer >= 0 && peer < w->comm->nranks);
-    symm_mesh_peek(w->comm->mesh, peer, &news);
+    const int some = symm_mesh_peek(w->comm->mesh, peer, &news);
     if (news.revoked) symm_comm_hear(w->comm, peer, &news.vote);
     if (news.left) symm_comm_hear_left(w->comm, peer);
     if (news.revoked || news.left)
         symm_ranks_add(&w->heard, peer);
-    else
+    else if (some)
         w->quiet = symm_now_ns() + QUIET_MS * 1000000ull;
 }
 

@@ -129,6 +129,7 @@ void symm_heap_free_record(symm_heap *h) {
     free(h->win.off);
     free(h->win.size);
     free(h->graph_ranges);
+    free(h->sizes); /* of a heap that was never linked */
     SYMM_STAT_ADD(heaps, -1);
     if (symm_comm_is_aborted(h->comm))
         keep_aborted(h);
@@ -176,6 +177,8 @@ static void unlink_heap(symm_comm *c, symm_heap *h) {
     for (at = &table; *at != h;) at = &(*at)->next_all;
     *at = h->next_all;
     pthread_mutex_unlock(&table_lock);
+    if (h->sizes) symm_sizes_unlink(c, h->sizes);
+    h->sizes = NULL;
 }
 
 void symm_heap_link(symm_comm *c, symm_heap *h) {
@@ -188,6 +191,7 @@ void symm_heap_link(symm_comm *c, symm_heap *h) {
     h->next_all = table;
     table = h;
     pthread_mutex_unlock(&table_lock);
+    if (h->sizes) symm_sizes_link(c, h->sizes, h->id, h->ledger);
 }
 
 void symm_heap_close(symm_comm *c, symm_heap *h) {

@@ -64,8 +64,10 @@ static void settle_config(const symm_comm *c, symmHeapConfig_t *k, int kind) {
     if (kind == SYMM_KIND_HEAP) k->guard |= (int)c->params.heap_guard;
 }
 
-static symmResult_t make_record(symm_comm *c, const symmHeapConfig_t *k, symm_heap **out) {
+static symmResult_t make_record(symm_comm *c, int kind, const symmHeapConfig_t *k,
+                                symm_heap **out) {
     const size_t n = (size_t)c->nranks;
+    const int says = kind == SYMM_KIND_VEC && c->hosts > 1; /* its size, to other hosts */
     symm_heap *h = SYMM_FAIL_ALLOC(heap_record, calloc(1, sizeof *h));
     if (!h) return SYMM_ERR(symmOutOfMemory, "no memory for the record of a heap");
     SYMM_STAT_ADD(heaps, 1);
@@ -83,7 +85,9 @@ static symmResult_t make_record(symm_comm *c, const symmHeapConfig_t *k, symm_he
         h->zone[i].place =
             SYMM_FAIL_ALLOC(heap_place, symm_place_new(k->fit == SYMM_FIT_BEST ? SYMM_PLACE_BEST
                                                                                : SYMM_PLACE_FIRST));
-    if (!h->win.off || !h->win.size || !h->zone[0].place || !h->zone[1].place) {
+    if (says) h->sizes = symm_sizes_new(c->nranks);
+    if (!h->win.off || !h->win.size || !h->zone[0].place || !h->zone[1].place ||
+        (says && !h->sizes)) {
         symm_heap_free_record(h);
         return SYMM_ERR(symmOutOfMemory, "no memory for the record of a heap");
     }
@@ -143,7 +147,7 @@ symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmH
     c->heaps.serial++;
     if (!status) status = check_config(c, k, kind);
     if (!status) settle_config(c, k, kind);
-    if (!status) status = make_record(c, k, &h);
+    if (!status) status = make_record(c, kind, k, &h);
     if (!status) status = symm_handle_new(kind, h, handle_gone, &handle);
     SYMM_TRY_GOTO(agree_terms(c, status, k), drop_record);
     SYMM_TRY_GOTO(symm_ledger_open(c, status, "creating a heap", &h->ledger), drop_record);

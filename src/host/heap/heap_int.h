@@ -1,5 +1,6 @@
 /* heap_int.h - the record of a heap, for the files of heaps and for those vectors and lanes that
  * need more than heap.h. A file calls only files that come before it in this list:
+ *   heap_sizes.c    sizes of vectors, to and from other hosts
  *   heap.c          references, lists of heaps, finding a heap
  *   heap_graph_range.c  addresses that belong to no zone
  *   heap_guard.c    guard mode
@@ -82,7 +83,8 @@ struct symm_heap {
     uint64_t calls, digest;
     uint64_t share; /* this heap's part of the communicator's digest */
     symm_ledger *ledger;
-    symm_stripes *stripes; /* heap_stripes.c; by age */
+    struct symm_sizes *sizes; /* a vector, ranks of several hosts; else NULL */
+    symm_stripes *stripes;    /* heap_stripes.c; by age */
     uint32_t stripes_made;
     struct { /* who knows the smaller blocks inside those of an owner; with the lock */
         symm_heap_inside find;
@@ -102,6 +104,20 @@ static inline uint64_t symm_heap_round(uint64_t n, uint64_t to) {
     return (n + to - 1) / to * to;
 }
 
+/* ---- heap_sizes.c ---- */
+/* What a communicator over several hosts keeps of one vector: which peers know its size, and what
+ * they said. */
+typedef struct symm_sizes symm_sizes;
+symm_sizes *symm_sizes_new(int nranks); /* zeroed; NULL: no memory */
+/* From now on sizes of that vector are heard, until unlink, which takes s over. */
+void symm_sizes_link(symm_comm *c, symm_sizes *s, uint32_t heap, symm_ledger *ledger);
+void symm_sizes_unlink(symm_comm *c, symm_sizes *s);
+/* The end of a communicator: after its watcher has ended. */
+void symm_sizes_drop_all(symm_comm *c);
+/* Before the mesh is connected: takes sizes that come over it. Does nothing on one host. */
+void symm_sizes_listen(symm_comm *c);
+/* This rank's size: to all ranks. Never waits, never fails. shrunk: at the end of a shrinking. */
+void symm_heap_publish(symm_heap *h, uint64_t bytes, int shrunk);
 /* ---- heap.c ---- */
 /* Not a mutex: that costs two locked instructions and two calls, a twelfth of symmHeapAlloc. */
 void symm_heap_wait(symm_heap *h);

@@ -148,7 +148,7 @@ typedef struct { /* of a vector */
 static void shorten(symm_heap *h, const shorter *s) {
     symmResult_t r = symm_heap_resize(h, s->bytes, s->site);
     if (r) symm_comm_break(h->comm, r, h->comm->rank, "shrinking a vector"); /* not to happen */
-    symm_ledger_publish(h->ledger, s->bytes);
+    symm_heap_publish(h, s->bytes, 1);
     symm_heap_forget(h); /* what it has left holds the memory too */
 }
 

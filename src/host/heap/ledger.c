@@ -359,6 +359,12 @@ void symm_ledger_publish(symm_ledger *l, uint64_t size) {
     atomic_store_explicit(&l->mine->size, size, memory_order_release);
 }
 
+void symm_ledger_hear(symm_ledger *l, int rank, uint64_t size) {
+    SYMM_ASSERT(l->c->hosts > 1 && rank != l->c->rank); /* else the word is not ours to write */
+    /* Relaxed: what is mapped here this rank's own size says, and symmVecSync reads that too. */
+    atomic_store_explicit(&ring_of(l, rank)->size, size, memory_order_relaxed);
+}
+
 uint64_t symm_ledger_size(const symm_ledger *l, int rank) {
     return atomic_load_explicit(&ring_of(l, rank)->size, memory_order_acquire);
 }

@@ -34,8 +34,10 @@ int symm_ledger_differ(const symm_ledger *l, int met, char *text, size_t cap);
 enum { SYMM_LEDGER_LISTS = 128, SYMM_LEDGER_MASK = (SYMM_MAX_RANKS + 63) / 64 };
 int symm_ledger_access(symm_ledger *l, const uint64_t *ranks);
 int symm_ledger_allows(const symm_ledger *l, int owner, int list, int rank);
-/* One more word of each rank: the size of a vector. size: any thread. */
+/* One more word of each rank: the size of a vector. size: any thread. hear: a peer of another host
+ * has said its own (heap_sizes.c, with its lock); it goes into this rank's copy of the word. */
 void symm_ledger_publish(symm_ledger *l, uint64_t size);
+void symm_ledger_hear(symm_ledger *l, int rank, uint64_t size);
 uint64_t symm_ledger_size(const symm_ledger *l, int rank);
 
 #endif

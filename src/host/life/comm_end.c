@@ -55,6 +55,7 @@ static symmResult_t end(symm_comm *c) {
     symm_watch_stop(c);
     symm_gpu_unpin(c);
     symm_heap_drop_all(c);
+    symm_sizes_drop_all(c);
     symm_memplan_reap(c);
     symm_memplan_unlock_dead();
     symm_window_drop_all(c);

@@ -18,6 +18,7 @@
 #include "host/comm/pages.h"
 #include "host/comm/watch.h"
 #include "host/gpu/gpu.h"
+#include "host/heap/heap_int.h"
 #include "host/launch/launch.h"
 #include "host/window/exchange.h"
 #include "host/window/multicast.h"
@@ -92,6 +93,7 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
     SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, mesh_kind(c),
                               c->params.ifname[0] ? c->params.ifname : NULL, &g->addr, &c->mesh));
     symm_mesh_patience(c->mesh, (int)c->params.host_timeout_ms);
+    symm_sizes_listen(c);
     SYMM_TRY(prepare_boot(c));
     if (!c->threads) {
         c->space = symm_space_find(members, c->nranks, c->rank);
@@ -459,4 +461,5 @@ void symm_comm_unbuild(symm_comm *c) {
     free(c->calls.tallies);
     c->calls.tallies = NULL;
     pthread_mutex_destroy(&c->heaps.lock);
+    pthread_mutex_destroy(&c->heaps.size_lock);
 }

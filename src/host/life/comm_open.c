@@ -57,6 +57,7 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     pthread_mutex_init(&c->entry.turn, NULL);
     pthread_mutex_init(&c->failure.lock, NULL);
     pthread_mutex_init(&c->heaps.lock, NULL);
+    pthread_mutex_init(&c->heaps.size_lock, NULL);
     atomic_store(&c->entry.refs, 1);
     SYMM_STAT_ADD(comms, 1);
     symmResult_t r = symm_handle_new(SYMM_KIND_COMM, c, handle_gone, &handle);

@@ -127,7 +127,7 @@ static symmResult_t reserve(symm_heap *h, symmResult_t status, uint64_t bytes) {
     return move(h, status, bytes, 0);
 }
 
-/* If the memory is there, no message is sent: the digest finds a rank that differs. Since the first
+/* If the memory is there, no rank is waited for: the digest finds one that differs. Since the first
  * growth, what the record of the size needs is reserved. */
 static symmResult_t grow(symm_heap *h, symmResult_t status, const change_args *a) {
     const uint64_t have = h->zone[SYMM_ZONE_SYM].bytes, bytes = a->bytes;
@@ -141,7 +141,7 @@ static symmResult_t grow(symm_heap *h, symmResult_t status, const change_args *a
     else if (bytes > have)
         SYMM_TRY(symm_heap_more(h, status, (symm_more){bytes - have, 0}, "growing a vector"));
     SYMM_TRY(symm_heap_resize(h, bytes, a->site));
-    symm_ledger_publish(h->ledger, bytes);
+    symm_heap_publish(h, bytes, 0);
     return symmSuccess;
 }
 
@@ -219,17 +219,11 @@ symmResult_t symmVecSync(symmVec_t vec, size_t *bytes) {
     uint64_t least = UINT64_MAX;
     if (!bytes) return SYMM_ERR(symmInvalidArgument, "bytes is NULL");
     SYMM_TRY(symm_heap_pin_kind(SYMM_KIND_VEC, vec, &h));
-    const int hosts = h->comm->hosts;
-    for (int r = 0; r < h->comm->nranks && hosts <= 1; r++) {
+    for (int r = 0; r < h->comm->nranks; r++) {
         const uint64_t size = symm_ledger_size(h->ledger, r);
         if (size < least) least = size;
     }
     symm_heap_unpin(h);
-    if (hosts > 1)
-        return SYMM_ERR(symmNotSupported,
-                        "the ranks are on %d hosts, and each sees its own size alone: exchange "
-                        "what symmVecSize says",
-                        hosts);
     *bytes = least;
     return symmSuccess;
 }

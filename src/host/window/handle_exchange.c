@@ -190,6 +190,14 @@ static symmResult_t take(flow *f, int peer, const symm_wait *w) {
     return r;
 }
 
+/* Something of that peer can be read: whether it is a message. Sizes of vectors may come at any
+ * time from another host, and who waits for a message behind one would wait too early. */
+static int has_message(const symm_comm *c, int peer) {
+    symm_mesh_news news;
+    return c->hosts <= 1 || symm_mesh_peek(c->mesh, peer, &news) ||
+           symm_mesh_hung_up(c->mesh, peer);
+}
+
 /* Polled while this thread waits to send or to receive. It receives what has arrived from others,
  * so that nothing stays in flight because this rank waits. */
 static symmResult_t take_what_came(void *arg) {
@@ -203,7 +211,7 @@ static symmResult_t take_what_came(void *arg) {
     }
     if (poll(polls, (nfds_t)c->nranks, 0) <= 0) return symmSuccess; /* looked at again soon */
     for (int p = 0; p < c->nranks; p++)
-        if (polls[p].revents) SYMM_TRY(take(f, p, &f->plain));
+        if (polls[p].revents && has_message(c, p)) SYMM_TRY(take(f, p, &f->plain));
     return symmSuccess;
 }
 

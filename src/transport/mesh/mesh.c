@@ -1,6 +1,6 @@
 /* mesh.c - the control mesh as its users call it: makes one of the kinds, and sends and receives
- * messages with deadlines, types and texts. Runs in the thread that owns the mesh; post, leave,
- * peek and push in any thread. No lock. */
+ * messages with deadlines, types and texts. Runs in the thread that owns the mesh; post, offer,
+ * leave, peek and push in any thread. No lock. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,8 +83,16 @@ void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_
         m->ops->put(m, peer, type, payload, bytes, NULL, 0, &state);
 }
 
+int symm_mesh_offer(symm_mesh *m, int peer, int type, const void *payload, size_t bytes) {
+    int state = MESH_GONE;
+    if (!symm_mesh_is_peer(m, peer) || bytes > SYMM_MESH_MAX || !symm_mesh_alive(m, peer)) return 1;
+    if (m->ops->put(m, peer, type, payload, bytes, NULL, 0, &state)) return 0;
+    return state == MESH_READY || state == MESH_GONE;
+}
+
 void symm_mesh_leave(symm_mesh *m) {
     if (!m->ops->peek) return; /* those of other kinds see the end itself */
+    symm_mesh_push(m);         /* what is to be said before */
     for (int p = 0; p < m->nranks; p++) symm_mesh_post(m, p, SYMM_MSG_LEFT, NULL, 0);
 }
 
@@ -97,6 +105,7 @@ int symm_mesh_peek(symm_mesh *m, int peer, symm_mesh_news *news) {
 
 void symm_mesh_push(symm_mesh *m) {
     if (m->ops->push) m->ops->push(m);
+    if (m->words) m->words->again(m->words_arg);
 }
 
 typedef struct { /* what a receiver asks for, and where it goes */

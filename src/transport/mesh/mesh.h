@@ -1,7 +1,7 @@
 /* mesh.h - the control mesh: one ordered message channel between every two ranks of a communicator.
  * It carries file descriptors, votes, and exchanges of split and shrink. The end of file of a
  * channel shows a death at once. One thread at a time per mesh; symm_mesh_fd, _alive, _mark_dead,
- * _hung_up, _revoked, _post, _peek, _push, _leave and symm_agree_revoke in any thread.
+ * _hung_up, _revoked, _post, _offer, _peek, _push, _leave and symm_agree_revoke in any thread.
  *
  * Three kinds have this interface:
  *  - mesh_unix, between processes: AF_UNIX SOCK_SEQPACKET with a random abstract name. The peer's
@@ -33,7 +33,8 @@ enum {
     SYMM_MSG_REVOKE = 6, /* payload: symm_vote of the death or error that revoked */
     SYMM_MSG_WILL = 7,   /* survive.h; a receiver of another type keeps it for later */
     SYMM_MSG_CHILD = 8,  /* a piece of the making of a shrink's child, see symm_mesh_session */
-    SYMM_MSG_LEFT = 9    /* the last one of a rank that leaves: to a receiver its end */
+    SYMM_MSG_LEFT = 9,   /* the last one of a rank that leaves: to a receiver its end */
+    SYMM_MSG_WORD = 10   /* of no exchange: no receiver sees it, see symm_mesh_words */
 };
 
 typedef struct symm_mesh symm_mesh;
@@ -87,6 +88,9 @@ symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payloa
                             const int *fds, int nfds, const symm_wait *w);
 /* The same without fds, best effort: never blocks, and does not report whether it was sent. */
 void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_t bytes);
+/* The same, and tells whether to try again later: 0 if there was no room. 1: handed over, or nobody
+ * is there to take it. */
+int symm_mesh_offer(symm_mesh *m, int peer, int type, const void *payload, size_t bytes);
 /* Tells every living peer that this rank leaves on purpose. Only TCP says so: its peers may be on
  * other hosts, where nothing else tells a rank that left from one that died. Best effort, never
  * blocks, any thread. */
@@ -98,17 +102,31 @@ typedef struct {
     symm_vote vote; /* that of the first one */
 } symm_mesh_news;
 /* Looks through the messages of peer that are waiting, and takes none: for a watcher that must
- * learn of a peer's end while the owner is not inside the mesh. 1 if anything waits, also a part of
- * a message. Sees the first 64 KiB of what waits. Never blocks, any thread. Only TCP; other kinds
- * return 0 and no news. */
+ * learn of a peer's end while the owner is not inside the mesh. Takes leading WORDs, though. 1 if
+ * anything else waits, also a part of a message. Sees the first 64 KiB of what waits. Never blocks,
+ * any thread. Only TCP; other kinds return 0 and no news. */
 int symm_mesh_peek(symm_mesh *m, int peer, symm_mesh_news *news);
 /* The same of what the owner has taken meanwhile. obeyed: the first REVOKE that it has obeyed, and
  * whose; 0: none. said_left: it has taken a LEFT of peer. Any thread. */
 int symm_mesh_obeyed(const symm_mesh *m, int *peer, symm_vote *vote);
 int symm_mesh_said_left(const symm_mesh *m, int peer);
 /* TCP may take a part of a message and keep the rest: sends what was kept, as far as it goes. The
- * owner's calls do that too. Never blocks, any thread. */
+ * owner's calls do that too. Then words.again. Never blocks, any thread. */
 void symm_mesh_push(symm_mesh *m);
+/* Messages of type WORD belong to no exchange and may come at any time, and any number of them:
+ * unread they would fill the connection, and end it. So they are taken wherever one is the next
+ * message of its peer, by the owner and by symm_mesh_peek, and given to `hear`; in the order in
+ * which they were sent, also to other messages. Only TCP.
+ *   hear    payload: SYMM_MESH_WORD bytes. Any thread, one at a time, with the mesh's lock of
+ *           receiving: it must call no function of the mesh
+ *   again   offers again what found no room. In symm_mesh_push */
+enum { SYMM_MESH_WORD = 16 };
+typedef struct {
+    void (*hear)(void *arg, int peer, const void *payload);
+    void (*again)(void *arg);
+} symm_mesh_words;
+/* Before symm_mesh_connect. */
+void symm_mesh_set_words(symm_mesh *m, const symm_mesh_words *words, void *arg);
 /* Messages of type CHILD begin with the number of the shrink that they belong to (boot_mesh.c).
  * From now on those of any other shrink are dropped when they are received: one that failed left
  * them. */

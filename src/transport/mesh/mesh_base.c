@@ -18,8 +18,8 @@ _Static_assert(sizeof(symm_vote) == 256 && sizeof(symm_vote) <= SYMM_MESH_MAX, "
 _Static_assert(SYMM_MESH_FDS <= MESH_SCM_MAX, "one message carries them");
 
 const char *symm_mesh_type_name(unsigned type) {
-    static const char *const names[] = {"none", "HELLO",  "VOTE", "COMMIT", "HANDLES",
-                                        "BOOT", "REVOKE", "WILL", "CHILD",  "LEFT"};
+    static const char *const names[] = {"none",   "HELLO", "VOTE",  "COMMIT", "HANDLES", "BOOT",
+                                        "REVOKE", "WILL",  "CHILD", "LEFT",   "WORD"};
     return type < sizeof names / sizeof *names ? names[type] : "unknown";
 }
 
@@ -73,6 +73,11 @@ symmResult_t symm_mesh_describe(symm_mesh_addr *a) {
 
 void symm_mesh_patience(symm_mesh *m, int ms) {
     m->patience_ms = ms;
+}
+
+void symm_mesh_set_words(symm_mesh *m, const symm_mesh_words *words, void *arg) {
+    m->words = words;
+    m->words_arg = arg;
 }
 
 void symm_mesh_session(symm_mesh *m, uint32_t session) {
@@ -240,10 +245,11 @@ symmResult_t symm_mesh_obey(symm_mesh *m, int peer) {
 /* Empties the queue of a peer that is gone, up to a REVOKE. Bounded, as a peer that was only
  * declared dead may still send. */
 static symmResult_t find_revoke(symm_mesh *m, int peer, int *found) {
-    int state = MESH_READY;
+    int state;
     *found = 0;
-    for (int i = 0; i < 4096 && !*found && state == MESH_READY; i++) {
+    for (int i = 0; i < 4096 && !*found; i++) {
         SYMM_TRY(symm_mesh_take(m, peer, &state));
+        if (state == MESH_BUSY) continue; /* behind many WORDs */
         if (state != MESH_READY) break;
         *found = !m->in.why && m->in.head.type == SYMM_MSG_REVOKE;
         if (!*found) symm_mesh_in_drop(&m->in);

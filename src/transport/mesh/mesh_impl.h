@@ -48,8 +48,8 @@ typedef struct {
     /* One attempt to hand a message over; *state NOTHING: no room. Any thread. */
     symmResult_t (*put)(symm_mesh *m, int peer, int type, const void *payload, size_t bytes,
                         const int *fds, int nfds, int *state);
-    /* One attempt to take the next message of peer into m->in. GONE only after the last one was
-     * taken. */
+    /* One attempt to take the next message of peer into m->in, past WORDs. GONE only after the last
+     * one was taken; BUSY: there were so many WORDs that the caller shall look at its deadline. */
     symmResult_t (*take)(symm_mesh *m, int peer, int *state);
     /* Sleeps until something of want[nranks] may be there, at most ms; sets MESH_LOST bits. */
     void (*wait)(symm_mesh *m, uint8_t *want, int ms);
@@ -95,6 +95,9 @@ struct symm_mesh { /* first member of each kind's own struct */
     uint32_t session;      /* number of the shrink whose exchange is under way; 0: none */
     uint32_t call;         /* number of the last call of survive.c */
     symm_ranks came;       /* survive.c: who has said something in the call under way */
+    /* NULL: WORDs are dropped. Neither changes once the mesh is connected. */
+    const symm_mesh_words *words;
+    void *words_arg;
     char seen[220]; /* who was turned away last; the error about missing ranks ends with it */
     symm_mesh_in in;
 };

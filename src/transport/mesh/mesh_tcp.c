@@ -2,11 +2,13 @@
  * every two ranks, and the listener that they connect to. Every message shows the nonce of its
  * receiver. Descriptors cannot travel. Runs in the thread that owns the mesh; put, push, peek, fd
  * and hung_up in any thread. Locks: each link has one for what is sent over it, and the mesh one
- * for what is received. No thread holds two of them.
+ * for what is received. No thread holds two of them. Who hears WORDs takes a lock of its own with
+ * the mesh's, and holds it while it sends: so the order is mesh, that one, link.
  *
  * The kernel is the heartbeat: it probes silent connections, and ends one whose other host has not
  * answered for as long as symm_mesh_patience says. So is a peer's that has not read for that long
- * while its socket is full; exchanges have a few messages under way, far from that. */
+ * while its socket is full; exchanges have a few messages under way, far from that, and WORDs are
+ * taken by any thread that looks. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,6 +23,12 @@
 #include "base/stats.h"
 
 #define PEEK_BYTES (64u << 10)
+#define WORD_BYTES (SYMM_WIRE_HEADER + SYMM_MESH_WORD)
+
+enum {
+    LOOKS = 128, /* of PEEK_BYTES: more than a socket holds */
+    WORDS = 4096 /* that the owner takes before it looks at its deadline */
+};
 
 _Static_assert(SYMM_TCP_ADDRESS <= sizeof((symm_mesh_addr){0}).name, "on the wire");
 
@@ -104,10 +112,32 @@ static void push(symm_mesh *m) {
 /* ---- receiving ---- */
 
 static const char *check_head(const symm_mesh_tcp *t, int peer, const symm_wire_msg *head) {
-    if (head->nonce == t->mine.nonce && head->from == (uint32_t)peer &&
-        head->to == (uint32_t)t->base.rank)
-        return NULL;
-    return "wrong nonce, sender or receiver";
+    if (head->nonce != t->mine.nonce || head->from != (uint32_t)peer ||
+        head->to != (uint32_t)t->base.rank)
+        return "wrong nonce, sender or receiver";
+    if (head->type == SYMM_MSG_WORD && head->bytes != SYMM_MESH_WORD)
+        return "a word of another length";
+    return NULL;
+}
+
+/* Under t->lock, so that words are heard in order, whichever threads take them. */
+static void hear_word(const symm_mesh *m, int peer, const uint8_t *message) {
+    if (m->words) m->words->hear(m->words_arg, peer, message + SYMM_WIRE_HEADER);
+}
+
+/* Under t->lock. */
+static symmResult_t take_next(symm_mesh_tcp *t, int peer, int *state) {
+    symm_mesh *m = &t->base;
+    symm_mesh_link *l = &t->links[peer];
+    for (int i = 0; i < WORDS; i++) {
+        SYMM_TRY(symm_mesh_tcp_take(l->fd, &l->in, &m->in, state));
+        if (*state != MESH_READY) return symmSuccess;
+        if (!m->in.why) m->in.why = check_head(t, peer, &m->in.head);
+        if (m->in.why || m->in.head.type != SYMM_MSG_WORD) return symmSuccess;
+        hear_word(m, peer, m->in.buf);
+    }
+    *state = MESH_BUSY;
+    return symmSuccess;
 }
 
 static symmResult_t take(symm_mesh *m, int peer, int *state) {
@@ -117,12 +147,10 @@ static symmResult_t take(symm_mesh *m, int peer, int *state) {
     if (l->fd < 0 || l->broken) return symmSuccess;
     push_link(l);
     pthread_mutex_lock(&t->lock);
-    symmResult_t status = symm_mesh_tcp_take(l->fd, &l->in, &m->in, state);
+    symmResult_t status = take_next(t, peer, state);
     pthread_mutex_unlock(&t->lock);
     if (status != symmSuccess) return status;
-    if (*state != MESH_READY) return symmSuccess;
-    if (!m->in.why) m->in.why = check_head(t, peer, &m->in.head);
-    if (!m->in.why) return symmSuccess;
+    if (*state != MESH_READY || !m->in.why) return symmSuccess;
     l->broken = 1;
     shutdown(l->fd, SHUT_RDWR); /* for all threads, and for the peer: it has ended */
     return symmSuccess;
@@ -143,18 +171,76 @@ static void read_news(const symm_mesh_tcp *t, int peer, size_t bytes, symm_mesh_
     }
 }
 
-static int peek(symm_mesh *m, int peer, symm_mesh_news *news) {
-    symm_mesh_tcp *t = (symm_mesh_tcp *)m;
-    const symm_mesh_link *l = &t->links[peer];
-    ssize_t n;
-    if (l->fd < 0) return 0;
-    pthread_mutex_lock(&t->lock);
+/* Under t->lock. Copies what waits to t->peeked, and takes nothing. The number of bytes. */
+static size_t look(symm_mesh_tcp *t, const symm_mesh_link *l) {
     const size_t have = l->in.have; /* the beginning of the first message, which the owner has */
+    ssize_t n;
     memcpy(t->peeked, l->in.got, have);
     do n = recv(l->fd, t->peeked + have, PEEK_BYTES - have, MSG_PEEK | MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
-    const size_t bytes = have + (n > 0 ? (size_t)n : 0);
+    return have + (n > 0 ? (size_t)n : 0);
+}
+
+/* Under t->lock. Hears the WORDs at the beginning of what was looked at. How many bytes. */
+static size_t hear_words(const symm_mesh_tcp *t, int peer, size_t bytes) {
+    symm_wire_msg head;
+    size_t at = 0;
+    for (; bytes - at >= WORD_BYTES; at += WORD_BYTES) {
+        const uint8_t *x = t->peeked + at;
+        if (symm_wire_head(x, SYMM_MESH_MAX, 0, &head) || check_head(t, peer, &head)) break;
+        if (head.type != SYMM_MSG_WORD) break;
+        hear_word(&t->base, peer, x);
+    }
+    return at;
+}
+
+/* Takes bytes that were looked at. Fewer only if the connection breaks: nothing is behind them. */
+static size_t drain(int fd, uint8_t *to, size_t bytes) {
+    size_t got = 0;
+    while (got < bytes) {
+        const ssize_t n = recv(fd, to + got, bytes - got, MSG_DONTWAIT);
+        if (!n || (n < 0 && errno != EINTR)) break;
+        if (n > 0) got += (size_t)n;
+    }
+    return got;
+}
+
+/* Under t->lock. Takes the WORDs that were looked at. */
+static void drop_words(symm_mesh_tcp *t, symm_mesh_link *l, size_t words) {
+    if (!words) return;
+    SYMM_ASSERT(words > l->in.have);
+    drain(l->fd, t->peeked, words - l->in.have);
+    l->in.have = 0;
+}
+
+/* Under t->lock. Only a part of a message has come, at t->peeked: takes it, because a window that
+ * has closed may open only then (mesh_tcp_stream.c). A whole one is left to the owner, who may wait
+ * for the socket; of a part the rest will be there. */
+static void take_part(symm_mesh_tcp *t, symm_mesh_link *l, size_t bytes) {
+    symm_wire_msg head;
+    size_t need = SYMM_WIRE_HEADER;
+    if (bytes >= need) {
+        if (symm_wire_head(t->peeked, SYMM_MESH_MAX, 0, &head)) return;
+        need += head.bytes;
+    }
+    if (bytes < need) l->in.have += drain(l->fd, l->in.got + l->in.have, bytes - l->in.have);
+}
+
+static int peek(symm_mesh *m, int peer, symm_mesh_news *news) {
+    symm_mesh_tcp *t = (symm_mesh_tcp *)m;
+    symm_mesh_link *l = &t->links[peer];
+    size_t bytes = 0, words = 0;
+    if (l->fd < 0) return 0;
+    pthread_mutex_lock(&t->lock);
+    for (int i = 0; i < LOOKS; i++) {
+        bytes = look(t, l);
+        words = hear_words(t, peer, bytes);
+        if (!words) break;
+        drop_words(t, l, words);
+    }
+    if (words) bytes = 0; /* and more will be looked at next time */
     read_news(t, peer, bytes, news);
+    take_part(t, l, bytes);
     pthread_mutex_unlock(&t->lock);
     return bytes > 0;
 }

@@ -210,7 +210,7 @@ static symmResult_t listen_to(talk *t, int p, int *end) {
         int state, alive = symm_mesh_alive(t->m, p); /* before the look into its queue */
         SYMM_TRY(symm_mesh_take_any(t->m, p, &state));
         if (state != MESH_READY) {
-            *end = state == MESH_GONE || !alive;
+            *end = state == MESH_GONE || (!alive && state != MESH_BUSY);
             return symmSuccess;
         }
         if (t->m->in.why || t->m->in.head.type != SYMM_MSG_WILL) {
@@ -313,7 +313,7 @@ static symmResult_t pass_over(talk *t) {
         int state = MESH_READY;
         const symm_wills *k = &m->wills[p];
         if (p == m->rank || symm_mesh_revoked(m) || symm_ranks_count(&gone)) continue;
-        while (state == MESH_READY) {
+        while (state == MESH_READY || state == MESH_BUSY) {
             SYMM_TRY(symm_mesh_take(m, p, &state));
             if (state == MESH_READY) SYMM_TRY(hear_other(t, p));
         }
