@@ -7,9 +7,10 @@
 #define SYMM_OP(op)     nccl_own_op(c, (int)(op))
 
 /* A call that needs a communicator, with its arguments: its record is `c` in what follows. */
-#define WITH(call, ...)                  \
-    nccl_comm *c = nccl_comm_live(comm); \
-    if (UNLIKELY(!c)) return NCCL_ELSE(call)(__VA_ARGS__)
+#define WITH(call, ...)                                    \
+    nccl_comm *c = nccl_comm_live(comm);                   \
+    if (UNLIKELY(!c)) return NCCL_ELSE(call)(__VA_ARGS__); \
+    if (nccl_comm_unready(c)) return symm_nccl_group_refuse(symm_nccl_unready(#call))
 
 /* 1: it may be a call that symm does not serve, or has a reduction that a program made. */
 #define UNUSUAL(type, op) UNLIKELY((unsigned)(type) >= ncclNumTypes || (unsigned)(op) >= ncclNumOps)

@@ -48,6 +48,7 @@ nccl_comm *symm_nccl_comm_new(void) {
     c->making = NULL;
     c->reads_windows = 0;
     c->over = c->behind = 0;
+    atomic_store_explicit(&c->unready, 0, memory_order_relaxed);
     atomic_store_explicit(&c->state, COMM_MAKING, memory_order_relaxed);
     return c;
 }
@@ -73,6 +74,14 @@ void symm_nccl_comm_free(nccl_comm *c) {
     symm_nccl_lock();
     freed[(freed_first + freed_count++) % NCCL_MAX_COMMS] = (uint32_t)(c - symm_nccl_comms);
     symm_nccl_unlock();
+}
+
+/* Seen ready once, it is not asked again before another one is made from it. */
+int symm_nccl_comm_in_progress(nccl_comm *c) {
+    symmResult_t now = symmSuccess;
+    if (symmCommGetAsyncError(c->comm, &now) == symmSuccess && now == symmInProgress) return 1;
+    atomic_store_explicit(&c->unready, 0, memory_order_relaxed);
+    return 0;
 }
 
 static ncclResult_t wrong(ncclComm_t comm, const char *call) {

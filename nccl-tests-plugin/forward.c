@@ -96,10 +96,7 @@ ncclResult_t symm_nccl_shadow_ready(const nccl_comm *c, const char *name, int th
     const symmResult_t r = symmCommGetAsyncError(c->comm, &now);
     /* Acquire: pairs with symm_nccl_shadow_set. */
     *real = atomic_load_explicit(&nccl_shadow_of(c)->comm, memory_order_acquire);
-    if (!r && now == symmInProgress && !symm_nccl_group_open()) return ncclInProgress;
-    if (now == symmInProgress)
-        return symm_nccl_group_refuse(
-            symm_nccl_fail(ncclInvalidUsage, "%s: the communicator is being made", name));
+    if (!r && now == symmInProgress) return symm_nccl_group_refuse(symm_nccl_unready(name));
     if (r || now) return symm_nccl_group_refuse(symm_nccl_result(r ? r : now));
     if (*real && there) return ncclSuccess;
     symm_nccl_shapes_refused();

@@ -45,20 +45,28 @@ static void mind_ends(const nccl_comm *c, symmConfig_t *mine) {
 /* How a communicator is made from another one. */
 enum { BY_SPLIT, BY_SHRINK, BY_GROW, WITHOUT_COLOR };
 
+/* It goes on behind the call, and so does what its parent does for it. */
+static void goes_behind(nccl_comm *c, nccl_comm *parent) {
+    c->behind = 1;
+    atomic_store_explicit(&c->unready, 1, memory_order_relaxed);
+    if (parent) atomic_store_explicit(&parent->unready, 1, memory_order_relaxed);
+}
+
 /* What it begins with: the config and a record. It has a shadow if its parent has one; a new rank,
  * which has no parent, goes by its variables. Ranks that grow always settle, as each of the two
  * kinds knows its own side alone. In a group split and shrink do not go on behind the call. */
-static ncclResult_t begin(const char *call, int how, const nccl_comm *parent, ncclComm_t *out,
+static ncclResult_t begin(const char *call, int how, nccl_comm *parent, ncclComm_t *out,
                           const ncclConfig_t *config, symmConfig_t *mine, nccl_comm **record) {
     symm_nccl_params p;
     if (!out) return symm_nccl_group_refuse(symm_nccl_null(call, "comm"));
+    if (parent && nccl_comm_unready(parent)) return symm_nccl_group_refuse(symm_nccl_unready(call));
     ncclResult_t r = symm_nccl_params_load(&p);
     if (!r) r = symm_nccl_config(config, mine);
     if (!r) r = begin_record(record);
     if (r) return symm_nccl_group_refuse(r);
     nccl_comm *c = *record;
     const int behind = config ? mine->blocking == 0 : parent && parent->behind;
-    c->behind = behind && (how == BY_GROW || !symm_nccl_group_open());
+    if (behind && (how == BY_GROW || !symm_nccl_group_open())) goes_behind(c, parent);
     c->over = parent ? parent->over : p.over == NCCL_FORWARD_OP;
     if (how == WITHOUT_COLOR) c->over = 0;
     mind_ends(c, mine);
@@ -72,7 +80,7 @@ static ncclResult_t begin_making(nccl_comm *c, const ncclConfig_t *config, symmC
     symm_nccl_params p = {.mode = NCCL_MODE_AUTO};
     ncclResult_t r = symm_nccl_config(config, mine);
     const ncclResult_t bad = r ? r : symm_nccl_params_load(&p);
-    c->behind = !r && mine->blocking == 0;
+    if (!r && mine->blocking == 0) goes_behind(c, NULL);
     c->over = !bad && p.over == NCCL_FORWARD_OP;
     mind_ends(c, mine);
     if (!r && !(c->making = symm_nccl_making_new(c, p.mode, config, bad))) r = ncclSystemError;
@@ -272,8 +280,10 @@ NCCL_ALIAS(ncclCommGrow);
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     if (!comm) return ncclSuccess;
     if (nccl_comm_forwarded(comm)) return symm_nccl_forward_finalize(comm);
+    static const char call[] = "ncclCommFinalize";
     nccl_comm *c = nccl_comm_live(comm);
-    if (!c) return symm_nccl_comm_none(comm, "ncclCommFinalize");
+    if (!c) return symm_nccl_comm_none(comm, call);
+    if (nccl_comm_unready(c)) return symm_nccl_group_refuse(symm_nccl_unready(call));
     const symmResult_t r = symmCommFinalize(c->comm);
     int live = COMM_LIVE;
     if (r) return symm_nccl_result(r);
@@ -327,6 +337,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
+    if (nccl_comm_unready(c)) return symm_nccl_unready(call);
     const int state = symm_nccl_comm_end(c);
     return state ? end(c, state, symmCommDestroy) : symm_nccl_comm_none(comm, call);
 }
@@ -353,10 +364,12 @@ NCCL_ALIAS(ncclCommAbort);
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
     if (symm_nccl_passes(comm)) return NCCL_ELSE(ncclCommRevoke)(comm, flags);
+    static const char call[] = "ncclCommRevoke";
     nccl_comm *c;
-    const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommRevoke", &c);
-    const symmResult_t r = bad ? symmSuccess : symmCommRevoke(c->comm, flags);
-    if (bad || r) return bad ? bad : symm_nccl_result(r);
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
+    const symmResult_t r = symmCommRevoke(c->comm, flags);
+    if (r) return r == symmInProgress ? symm_nccl_unready(call) : symm_nccl_result(r);
     return symm_nccl_shadow_revoke(c, flags);
 }
 NCCL_ALIAS(ncclCommRevoke);

@@ -21,6 +21,9 @@ ncclResult_t symm_nccl_fail(ncclResult_t code, const char *fmt, ...)
 /* A result of symm as NCCL's: codes that only symm has become the nearest that every version of
  * NCCL has. The text of symm's last error becomes ncclGetLastError's. */
 ncclResult_t symm_nccl_result(symmResult_t r);
+/* The communicator is still being made, or another one from it: ncclInvalidArgument, as in NCCL,
+ * whose ncclInProgress means that a call was accepted and goes on. An open group goes on. */
+ncclResult_t symm_nccl_unready(const char *call);
 /* NULL where a pointer is needed. */
 ncclResult_t symm_nccl_null(const char *call, const char *argument);
 /* A line in the log, at INFO or as a warning. */
@@ -76,8 +79,9 @@ typedef struct symm_nccl_registered symm_nccl_registered; /* of ncclCommRegister
  * that a real NCCL refuses the handle. */
 typedef struct {
     _Alignas(128) uint64_t magic;
-    _Atomic int state;   /* COMM_*; LIVE is stored, released, when comm is set */
-    short reads_windows; /* under window.c's lock: kernels may read handles of windows */
+    _Atomic int state;             /* COMM_*; LIVE is stored, released, when comm is set */
+    unsigned char reads_windows;   /* under window.c's lock: kernels may read handles of windows */
+    _Atomic unsigned char unready; /* it may still be made, or another one from it: to be asked */
     unsigned char over; /* native: it has a shadow, or gets one while it is made; set with MAKING */
     unsigned char behind; /* creation goes on behind the call; set with MAKING */
     symmComm_t comm;
@@ -119,6 +123,8 @@ void symm_nccl_comm_free(nccl_comm *c);
 ncclResult_t symm_nccl_comm_find(ncclComm_t comm, const char *call, nccl_comm **out);
 /* The error of a handle that is not live. A group that is open runs nothing then. */
 ncclResult_t symm_nccl_comm_none(ncclComm_t comm, const char *call);
+/* 1: it is still being made, or another one from it (asked of symm). Does not report. */
+int symm_nccl_comm_in_progress(nccl_comm *c);
 /* Held while lists of a record are changed. */
 void symm_nccl_lock(void);
 void symm_nccl_unlock(void);
@@ -143,6 +149,12 @@ static inline nccl_comm *nccl_comm_live(ncclComm_t comm) {
 /* The record of a forwarded communicator; NULL if it is none. Does not report. */
 static inline nccl_comm *nccl_comm_forwarded(ncclComm_t comm) {
     return LIKELY(nccl_comm_state(comm) == COMM_FORWARDED) ? (nccl_comm *)(void *)comm : NULL;
+}
+
+/* The same before a call that needs it made: one comparison where nothing went on behind a call. */
+static inline int nccl_comm_unready(nccl_comm *c) {
+    return UNLIKELY(atomic_load_explicit(&c->unready, memory_order_relaxed)) &&
+           symm_nccl_comm_in_progress(c);
 }
 
 /* ---- windows (window.c) ---------------------------------------------------------------------- */

@@ -40,11 +40,16 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
 }
 NCCL_ALIAS(ncclCommGetAsyncError);
 
+/* An answer that one which is still being made does not have. */
+static ncclResult_t answered(const char *call, symmResult_t r) {
+    return r == symmInProgress ? symm_nccl_unready(call) : nccl_of(r);
+}
+
 static ncclResult_t ask(const char *call, ncclComm_t comm,
                         symmResult_t (*question)(symmComm_t comm, int *out), int *out) {
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
-    return bad ? bad : nccl_of(question(c->comm, out));
+    return bad ? bad : answered(call, question(c->comm, out));
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
@@ -70,7 +75,7 @@ static ncclResult_t look(const char *call, ncclComm_t comm, symmCommInfo_t *info
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     *info = (symmCommInfo_t){.size = sizeof *info};
-    return bad ? bad : nccl_of(symmCommQuery(c->comm, info));
+    return bad ? bad : answered(call, symmCommQuery(c->comm, info));
 }
 
 /* Nothing can be suspended. Windows are the program's own memory, and not counted. */
@@ -80,7 +85,7 @@ ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t 
     symmCommMem_t mem = {.size = sizeof mem};
     nccl_comm *c;
     ncclResult_t r = symm_nccl_comm_find(comm, call, &c);
-    if (!r) r = nccl_of(symmCommMemQuery(c->comm, &mem));
+    if (!r) r = answered(call, symmCommMemQuery(c->comm, &mem));
     if (r) return r;
     if (!value) return symm_nccl_null(call, "value");
     if ((unsigned)stat > ncclStatGpuMemTotal)

@@ -25,6 +25,13 @@ ncclResult_t symm_nccl_fail(ncclResult_t code, const char *fmt, ...) {
     return code;
 }
 
+ncclResult_t symm_nccl_unready(const char *call) {
+    return symm_nccl_fail(ncclInvalidArgument,
+                          "%s: the communicator is still being made, or another one from it: "
+                          "ncclCommGetAsyncError tells when it can be used",
+                          call);
+}
+
 ncclResult_t symm_nccl_null(const char *call, const char *argument) {
     return symm_nccl_fail(ncclInvalidArgument, "%s: %s is NULL", call, argument);
 }

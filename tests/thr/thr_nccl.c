@@ -305,20 +305,125 @@ static void a_communicator_in_use_by_its_group_is_not_destroyed(void) {
 
 /* ---- creation that does not block ------------------------------------------------------------ */
 
-static ncclComm_t begin_alone(void) {
+static ncclComm_t join(int rank, int n) {
     ncclComm_t comm = NULL;
     ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
     config.blocking = 0;
-    N_OK(ncclGetUniqueId(&id));
-    N_ERR(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
+    N_ERR(ncclCommInitRankConfig(&comm, n, id, rank, &config), ncclInProgress);
     T_CHECK(comm != NULL);
     return comm;
+}
+
+static ncclComm_t begin_alone(void) {
+    N_OK(ncclGetUniqueId(&id));
+    return join(0, 2);
 }
 
 /* The thread that made it ends soon after, and with it what it held. */
 static void await_threads(void) {
     for (int i = 0; i < 2000 && SYMM_STAT_GET(threads); i++) usleep(1000);
     T_EQ(SYMM_STAT_GET(threads), 0);
+}
+
+static void await_made(ncclComm_t comm) {
+    ncclResult_t now = ncclInProgress;
+    for (int i = 0; i < 10000 && now == ncclInProgress; i++) {
+        usleep(1000);
+        N_OK(ncclCommGetAsyncError(comm, &now));
+    }
+    T_EQ(now, ncclSuccess);
+}
+
+static void sum_of_two(const ncclComm_t *of) {
+    int x[2] = {1, 2};
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < 2; r++)
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, of[r], NULL));
+    N_OK(ncclGroupEnd());
+    T_CHECK(x[0] == 3 && x[1] == 3);
+}
+
+#define NOT_READY(call) N_REFUSED(call, ncclInvalidArgument, "is still being made")
+
+/* ncclInProgress would say that they were accepted. What they would have written is as it was. */
+static void refused_while_it_is_made(ncclComm_t comm) {
+    int x = 1, y = 7, scalar = 3, gone = 1;
+    ncclRedOp_t op = ncclMax;
+    ncclWindow_t win = NULL;
+    ncclComm_t child = NULL;
+    uint64_t held = 7;
+    NOT_READY(ncclAllReduce(&x, &y, 1, ncclInt32, ncclSum, comm, NULL));
+    NOT_READY(ncclBcast(&y, 1, ncclInt32, 0, comm, NULL));
+    NOT_READY(ncclAllGatherConfig(&x, &y, 1, ncclInt32, comm, NULL, NULL));
+    NOT_READY(ncclSend(&x, 1, ncclInt32, 0, comm, NULL));
+    NOT_READY(ncclSignal(0, 0, 0, 0, comm, NULL));
+    NOT_READY(ncclRedOpCreatePreMulSum(&op, &scalar, ncclInt32, ncclScalarHostImmediate, comm));
+    NOT_READY(ncclCommWindowRegister(comm, &x, 4, &win, 0));
+    NOT_READY(ncclCommSplit(comm, 0, 0, &child, NULL));
+    NOT_READY(ncclCommShrink(comm, &gone, 1, &child, NULL, 0));
+    NOT_READY(ncclCommGrow(comm, 3, &id, -1, &child, NULL));
+    NOT_READY(ncclCommFinalize(comm));
+    NOT_READY(ncclCommRevoke(comm, 0));
+    NOT_READY(ncclCommUserRank(comm, &y));
+    NOT_READY(ncclCommMemStats(comm, ncclStatGpuMemTotal, &held));
+    T_EQ(ncclTeamWorld(comm).nRanks, 0);
+    T_CHECK(op == ncclMax && y == 7 && held == 7 && !win && !child);
+}
+
+static void calls_while_it_is_made(void) {
+    T_EXPECT_WARNINGS();
+    int x = 1, y = 1;
+    ncclComm_t ready, late[2] = {begin_alone()};
+    N_OK(ncclCommInitAll(&ready, 1, NULL));
+    refused_while_it_is_made(late[0]);
+    N_OK(ncclGroupStart()); /* what stands beside such a call does not run */
+    N_OK(ncclAllReduce(&x, &y, 0, ncclInt32, ncclSum, ready, NULL));
+    N_OK(ncclSend(&x, 1, ncclInt32, 0, ready, NULL));
+    N_OK(ncclRecv(&y, 1, ncclInt32, 0, ready, NULL));
+    x = 2;
+    NOT_READY(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, late[0], NULL));
+    N_ERR(ncclGroupEnd(), ncclInvalidArgument);
+    T_EQ(y, 1);
+    late[1] = join(1, 2);
+    for (int r = 0; r < 2; r++) await_made(late[r]);
+    sum_of_two(late);
+    for (int r = 0; r < 2; r++) N_OK(ncclCommDestroy(late[r]));
+    N_OK(ncclCommDestroy(ready));
+}
+
+/* The communicator is as if nobody had asked. */
+static void a_destroy_while_it_is_made(void) {
+    T_EXPECT_WARNINGS();
+    ncclComm_t late[2] = {begin_alone()};
+    NOT_READY(ncclCommDestroy(late[0]));
+    late[1] = join(1, 2);
+    for (int r = 0; r < 2; r++) await_made(late[r]);
+    sum_of_two(late);
+    for (int r = 0; r < 2; r++) N_OK(ncclCommDestroy(late[r]));
+    await_threads();
+}
+
+/* Nor is the one ready that another one is made from, until that is made. */
+static void a_destroy_while_it_is_split(void) {
+    T_EXPECT_WARNINGS();
+    int n = 0;
+    ncclComm_t parent[2] = {begin_alone(), join(1, 2)}, child[2];
+    for (int r = 0; r < 2; r++) await_made(parent[r]);
+    N_ERR(ncclCommSplit(parent[0], 0, 0, &child[0], NULL), ncclInProgress);
+    NOT_READY(ncclCommDestroy(parent[0]));
+    NOT_READY(ncclCommFinalize(parent[0]));
+    NOT_READY(ncclAllReduce(&n, &n, 1, ncclInt32, ncclSum, parent[0], NULL));
+    NOT_READY(ncclCommSplit(parent[0], 0, 0, &child[1], NULL));
+    NOT_READY(ncclCommDestroy(child[0]));
+    N_OK(ncclCommCount(parent[0], &n));
+    T_EQ(n, 2);
+    N_ERR(ncclCommSplit(parent[1], NCCL_SPLIT_NOCOLOR, 0, &child[1], NULL), ncclInProgress);
+    T_CHECK(!child[1]);
+    for (int r = 0; r < 2; r++) await_made(parent[r]);
+    sum_of_two(parent);
+    N_OK(ncclCommDestroy(child[0]));
+    for (int r = 0; r < 2; r++) N_OK(ncclCommDestroy(parent[r]));
+    await_threads();
 }
 
 /* The state and the end are answered while it is made, other calls are not ready. */
@@ -329,8 +434,8 @@ static void an_abort_while_it_is_made(void) {
     ncclComm_t comm = begin_alone();
     N_OK(ncclCommGetAsyncError(comm, &now));
     T_EQ(now, ncclInProgress);
-    N_ERR(ncclCommCount(comm, &n), ncclInProgress); /* as NCCL */
-    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL), ncclInProgress);
+    NOT_READY(ncclCommCount(comm, &n)); /* as NCCL */
+    NOT_READY(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
     N_OK(ncclCommAbort(comm));
     N_ERR(ncclCommGetAsyncError(comm, &now), ncclInvalidArgument);
     await_threads();
@@ -449,6 +554,7 @@ T_MAIN(T(a_thread_each), T(made_by_one_used_by_threads), T(one_thread_for_all),
        T(a_group_that_is_only_simulated_runs_nothing), T(what_a_simulation_finds), T(they_grow),
        T(growth_that_is_refused), T(what_they_hold), T(a_group_of_aborts),
        T(an_abort_of_what_stands_in_the_group),
-       T(a_communicator_in_use_by_its_group_is_not_destroyed), T(an_abort_while_it_is_made),
+       T(a_communicator_in_use_by_its_group_is_not_destroyed), T(calls_while_it_is_made),
+       T(a_destroy_while_it_is_made), T(a_destroy_while_it_is_split), T(an_abort_while_it_is_made),
        T(a_creation_that_fails_behind), T(streams_and_replays), T(a_watchdog_aborts),
        T(two_threads_abort), T(revoked))
