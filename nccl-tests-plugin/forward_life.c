@@ -1,6 +1,8 @@
 /* forward_life.c - forwarded communicators that are made from another one, made for all of a
- * process, and ended; the shadows of native ones, which agree.c makes. Any thread. Lock: comm.c's,
- * over what a record has for a shadow and over the reductions of shadows. */
+ * process, and ended; the shadows of native ones, which agree.c makes. Any thread. Locks: comm.c's,
+ * over what a record has for a shadow and over the reductions of shadows; `births`, over children
+ * that are not there yet, which is taken before comm.c's. */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "plugin.h"
@@ -10,36 +12,127 @@
 typedef struct {
     const char *call;
     const nccl_calls *real;
+    nccl_comm *parent; /* NULL: a new rank */
     nccl_comm *made;
     ncclComm_t *out;
 } birth;
 
-/* Behind the call, or its group: the real NCCL has written its handle, or it has not. */
-static const char of_parent[] = "nor is the one that it is made from";
+/* A child of one that does not block. The real NCCL writes its handle into the record at any moment
+ * until the parent is ready again. */
+typedef struct late {
+    struct late *next;
+    const nccl_comm *parent; /* NULL: it has ended */
+    nccl_comm *made;
+    ncclComm_t *out;
+    uint64_t number; /* 0: its call, or the group around it, has not ended */
+} late;
 
-static void born(void *record, void *out, symmResult_t result) {
-    nccl_comm *c = record;
+static pthread_mutex_t births = PTHREAD_MUTEX_INITIALIZER;
+static late *waiting;
+static _Atomic uint64_t waiting_count, numbers;
+
+/* The real NCCL has written its handle, or there is no child: then *out is NULL already. */
+static void be_born(nccl_comm *c, ncclComm_t *out) {
+    static const char of_parent[] = "nor is the one that it is made from";
     const ncclComm_t real = c->real;
-    (void)result;
+    if (real) *out = nccl_handle(c);
     if (real) symm_nccl_forward_tell(c, real, of_parent);
     if (real && symm_nccl_forward_take(c, real, of_parent)) {
         symm_nccl_shapes_begin(c);
         return;
     }
-    *(ncclComm_t *)out = NULL;
     symm_nccl_comm_free(c);
 }
 
-static ncclResult_t begin(birth *b, int there) {
+static ncclResult_t expect(const birth *b) {
+    late *l = b->parent && b->parent->behind ? calloc(1, sizeof *l) : NULL;
+    if (!b->parent || !b->parent->behind) return ncclSuccess;
+    if (!l) return symm_nccl_fail(ncclSystemError, "%s: no memory for a communicator", b->call);
+    *l = (late){NULL, b->parent, b->made, b->out, 0};
+    pthread_mutex_lock(&births);
+    l->next = waiting;
+    waiting = l;
+    atomic_fetch_add(&waiting_count, 1);
+    pthread_mutex_unlock(&births);
+    return ncclSuccess;
+}
+
+/* Under the lock, as long as the program may be told that the parent is ready: so a thread that is
+ * told has the handle. */
+static void drop_late(late **at) {
+    late *l = *at;
+    *at = l->next;
+    free(l);
+    atomic_fetch_sub(&waiting_count, 1);
+}
+
+/* Behind the call, or its group. */
+static void born(void *record, void *out, ncclResult_t code) {
+    nccl_comm *c = record;
+    *(ncclComm_t *)out = NULL;
+    pthread_mutex_lock(&births);
+    late **at = &waiting;
+    while (*at && (*at)->made != c) at = &(*at)->next;
+    late *l = *at;
+    const int waits = l && l->parent && !c->real && (!code || code == ncclInProgress);
+    if (waits) l->number = atomic_fetch_add(&numbers, 1) + 1;
+    if (l && !waits) drop_late(at);
+    if (!waits) be_born(c, out);
+    pthread_mutex_unlock(&births);
+}
+
+uint64_t symm_nccl_forward_births(void) {
+    return UNLIKELY(atomic_load(&waiting_count)) ? atomic_load(&numbers) : 0;
+}
+
+void symm_nccl_forward_settled(const nccl_comm *parent, uint64_t seen) {
+    pthread_mutex_lock(&births);
+    for (late **at = &waiting, *l; (l = *at);) {
+        if (l->parent != parent || !l->number || l->number > seen) {
+            at = &l->next;
+            continue;
+        }
+        be_born(l->made, l->out);
+        drop_late(at);
+    }
+    pthread_mutex_unlock(&births);
+}
+
+/* The parent ends, and nobody can ask it any more. */
+static void end_births(const nccl_comm *parent) {
+    if (!atomic_load(&waiting_count)) return;
+    symm_nccl_forward_settled(parent, UINT64_MAX);
+    pthread_mutex_lock(&births);
+    for (late *l = waiting; l; l = l->next)
+        if (l->parent == parent) l->parent = NULL;
+    pthread_mutex_unlock(&births);
+}
+
+/* Whether the child goes on behind its calls, as far as its config says so. */
+static int is_behind(const nccl_comm *parent, const ncclConfig_t *config) {
+    const size_t has = offsetof(ncclConfig_t, blocking) + sizeof config->blocking;
+    if (config && config->size >= has && config->blocking != NCCL_CONFIG_UNDEF_INT)
+        return !config->blocking;
+    return parent && parent->behind;
+}
+
+static ncclResult_t begin(birth *b, int there, const ncclConfig_t *config) {
     if (!b->out) return symm_nccl_group_refuse(symm_nccl_null(b->call, "newcomm"));
+    *b->out = NULL;
     if (!there)
         return symm_nccl_group_refuse(
             symm_nccl_fail(ncclInvalidUsage, "%s: %s", b->call, symm_nccl_real_lacks(b->call)));
-    const ncclResult_t r = symm_nccl_after_room();
+    ncclResult_t r = symm_nccl_after_room();
     if (r) return r;
     b->made = symm_nccl_comm_new();
     if (!b->made) return symm_nccl_group_refuse(ncclSystemError);
-    *b->out = nccl_handle(b->made);
+    b->made->behind = is_behind(b->parent, config) != 0;
+    r = expect(b);
+    if (r) {
+        symm_nccl_comm_free(b->made);
+        return symm_nccl_group_refuse(r);
+    }
+    if (!b->parent || !b->parent->behind) *b->out = nccl_handle(b->made);
     symm_nccl_group_real(b->real);
     return ncclSuccess;
 }
@@ -47,7 +140,7 @@ static ncclResult_t begin(birth *b, int there) {
 static ncclResult_t end_birth(const birth *b, ncclResult_t r) {
     if (r && r != ncclInProgress) {
         b->made->real = NULL;
-        born(b->made, b->out, symmSuccess);
+        born(b->made, b->out, r);
         return symm_nccl_forward_failed(b->call, NULL, r);
     }
     symm_nccl_after(born, b->made, b->out, symmSuccess);
@@ -56,34 +149,33 @@ static ncclResult_t end_birth(const birth *b, ncclResult_t r) {
 
 ncclResult_t symm_nccl_forward_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
                                      ncclConfig_t *config) {
-    birth b = {"ncclCommSplit", symm_nccl_real_calls(), NULL, newcomm};
-    const ncclComm_t parent = nccl_comm_forwarded(comm)->real;
+    birth b = {"ncclCommSplit", symm_nccl_real_calls(), nccl_comm_forwarded(comm), NULL, newcomm};
     NCCL_INSIDE_REAL;
-    const ncclResult_t bad = begin(&b, b.real->ncclCommSplit != NULL);
+    const ncclResult_t bad = begin(&b, b.real->ncclCommSplit != NULL, config);
     return bad ? bad
-               : end_birth(&b, b.real->ncclCommSplit(parent, color, key, &b.made->real, config));
+               : end_birth(
+                     &b, b.real->ncclCommSplit(b.parent->real, color, key, &b.made->real, config));
 }
 
 ncclResult_t symm_nccl_forward_shrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm,
                                       ncclConfig_t *config, int flags) {
-    birth b = {"ncclCommShrink", symm_nccl_real_calls(), NULL, newcomm};
-    const ncclComm_t parent = nccl_comm_forwarded(comm)->real;
+    birth b = {"ncclCommShrink", symm_nccl_real_calls(), nccl_comm_forwarded(comm), NULL, newcomm};
     NCCL_INSIDE_REAL;
-    const ncclResult_t bad = begin(&b, b.real->ncclCommShrink != NULL);
+    const ncclResult_t bad = begin(&b, b.real->ncclCommShrink != NULL, config);
     return bad ? bad
-               : end_birth(
-                     &b, b.real->ncclCommShrink(parent, excluded, n, &b.made->real, config, flags));
+               : end_birth(&b, b.real->ncclCommShrink(b.parent->real, excluded, n, &b.made->real,
+                                                      config, flags));
 }
 
 ncclResult_t symm_nccl_forward_grow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank,
                                     ncclComm_t *newcomm, ncclConfig_t *config) {
     const char *why;
-    birth b = {"ncclCommGrow", symm_nccl_real(&why), NULL, newcomm};
+    birth b = {"ncclCommGrow", symm_nccl_real(&why), nccl_comm_forwarded(comm), NULL, newcomm};
     if (!b.real)
         return symm_nccl_group_refuse(symm_nccl_fail(ncclInvalidUsage, "ncclCommGrow: %s", why));
-    const ncclComm_t parent = comm ? nccl_comm_forwarded(comm)->real : NULL;
+    const ncclComm_t parent = b.parent ? b.parent->real : NULL;
     NCCL_INSIDE_REAL;
-    const ncclResult_t bad = begin(&b, b.real->ncclCommGrow != NULL);
+    const ncclResult_t bad = begin(&b, b.real->ncclCommGrow != NULL, config);
     return bad ? bad
                : end_birth(&b,
                            b.real->ncclCommGrow(parent, nranks, id, rank, &b.made->real, config));
@@ -159,6 +251,7 @@ ncclResult_t symm_nccl_forward_end(const char *name, ncclComm_t comm, nccl_endin
     NCCL_INSIDE_REAL;
     ncclResult_t r = how ? how(real) : ncclInvalidUsage;
     if (r) r = symm_nccl_forward_failed(name, NULL, r);
+    end_births(c);
     drop_shell(c);
     symm_nccl_shapes_end(c, 1);
     symm_nccl_comm_free(c);

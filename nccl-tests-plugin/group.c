@@ -40,7 +40,7 @@ ncclResult_t symm_nccl_after(nccl_after fn, void *record, void *out, symmResult_
         return ncclSuccess;
     }
     const ncclResult_t r = nccl_of(now); /* the text, before fn makes other calls */
-    fn(record, out, now);
+    fn(record, out, r);
     return r;
 }
 
@@ -93,10 +93,10 @@ static ncclResult_t end_real(ncclResult_t code, ncclSimInfo_t *info) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void run_after(symmResult_t result) {
+static void run_after(ncclResult_t code) {
     for (after *a = group.first, *next; a; a = next) {
         next = a->next;
-        a->fn(a->record, a->out, result);
+        a->fn(a->record, a->out, code);
         free(a);
     }
     group.first = NULL;
@@ -108,7 +108,7 @@ ncclResult_t ncclGroupEnd(void) {
     const symmResult_t result = symmGroupEnd();
     if (!group.depth || --group.depth) return nccl_of(result);
     const ncclResult_t code = end_real(group.refused ? group.refused : nccl_of(result), NULL);
-    run_after(result);
+    run_after(code);
     return code;
 }
 NCCL_ALIAS(ncclGroupEnd);
@@ -137,7 +137,7 @@ static ncclResult_t simulate(ncclSimInfo_t *info) {
     if (info && !bad) info->estimatedTime = -1;
     code = end_real(code, bad ? NULL : info);
     if (info && !bad && mixed) info->estimatedTime = -1;
-    run_after(symmSuccess);
+    run_after(ncclSuccess);
     return code;
 }
 

@@ -7,9 +7,9 @@
 #include "config.h"
 
 /* Behind the creation: the handle can be used, or is taken back. */
-static void made(void *record, void *out, symmResult_t result) {
+static void made(void *record, void *out, ncclResult_t code) {
     nccl_comm *c = record;
-    (void)result; /* of a group: other communicators may have failed, this one not */
+    (void)code; /* of a group: other communicators may have failed, this one not */
     if (c->making) symm_nccl_making_made(c->making, c->comm != NULL);
     if (c->comm || nccl_comm_forwarded(nccl_handle(c))) {
         symm_nccl_shapes_begin(c);
@@ -172,7 +172,7 @@ static ncclResult_t init_all(ncclComm_t *comms, int n, const int *devices, nccl_
     for (int i = 0; i < n; i++) {
         records[i]->comm = mine[i];
         comms[i] = nccl_handle(records[i]);
-        made(records[i], &comms[i], symmSuccess);
+        made(records[i], &comms[i], ncclSuccess);
     }
     return ncclSuccess;
 }

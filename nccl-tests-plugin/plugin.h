@@ -175,9 +175,9 @@ ncclResult_t symm_nccl_window_of(const nccl_comm *c, ncclWindow_t win, const cha
 
 /* 1: this thread is inside a group. */
 int symm_nccl_group_open(void);
-/* What is to be done behind the outermost group's end, in this thread, with its result; outside of
- * a group at once, with `now`. Returns NCCL's code of `now`. */
-typedef void (*nccl_after)(void *record, void *out, symmResult_t result);
+/* What is to be done behind the outermost group's end, in this thread, with its code; outside of a
+ * group at once, with that of `now`. Returns NCCL's code of `now`. */
+typedef void (*nccl_after)(void *record, void *out, ncclResult_t code);
 ncclResult_t symm_nccl_after(nccl_after fn, void *record, void *out, symmResult_t now);
 /* Before such a call: memory for it. symmOutOfMemory refuses the group. */
 ncclResult_t symm_nccl_after_room(void);
@@ -233,6 +233,12 @@ ncclResult_t symm_nccl_forward_shrink(ncclComm_t comm, int *excluded, int n, ncc
 /* comm may be NULL: a new rank. */
 ncclResult_t symm_nccl_forward_grow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank,
                                     ncclComm_t *newcomm, ncclConfig_t *config);
+/* A child of one that does not block is there when its parent is ready again: the real NCCL writes
+ * its handle then. Before the parent's state is asked for: what to pass behind it; 0: no child is
+ * being waited for. */
+uint64_t symm_nccl_forward_births(void);
+/* The parent was ready: the programs get the handles of its children. */
+void symm_nccl_forward_settled(const nccl_comm *parent, uint64_t births);
 /* All n of a process. why: the reason. */
 ncclResult_t symm_nccl_forward_all(ncclComm_t *comms, int n, const int *devices, const char *why);
 

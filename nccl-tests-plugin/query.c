@@ -27,8 +27,16 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 }
 NCCL_ALIAS(ncclGetUniqueId);
 
+static ncclResult_t state_of_real(ncclComm_t comm, ncclResult_t *error) {
+    const uint64_t births = symm_nccl_forward_births();
+    const ncclResult_t r = NCCL_ELSE(ncclCommGetAsyncError)(comm, error);
+    const nccl_comm *c = nccl_comm_forwarded(comm);
+    if (births && c && !r && *error == ncclSuccess) symm_nccl_forward_settled(c, births);
+    return r;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
-    PASSED(ncclCommGetAsyncError, comm, error);
+    if (UNLIKELY(symm_nccl_passes(comm))) return state_of_real(comm, error);
     symmResult_t now = symmSuccess;
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommGetAsyncError", &c);

@@ -197,9 +197,9 @@ static void show(window *w) {
     w->seen.stride4G = (uint32_t)(comm.stride >> 32);
 }
 
-static void made(void *record, void *out, symmResult_t result) {
+static void made(void *record, void *out, ncclResult_t code) {
     window *w = record;
-    (void)result; /* of a group: other windows may have failed, this one not */
+    (void)code; /* of a group: other windows may have failed, this one not */
     if (!w->win) {
         free_window(w);
         return;

@@ -4,10 +4,11 @@
  * none if one was refused. Streams are not looked at (nccl_real_stream: the last one). Each rank
  * uses a communicator from one thread at a time; what ranks share are atomics.
  *
- * A test steers it: nccl_real_fail makes calls of that name fail (or creation, by other words),
+ * A test steers it: nccl_real_fail makes calls of that name fail (other words: see there),
  * nccl_real_live counts what is not destroyed, nccl_real_calls what was called, nccl_real_failed
  * what was made fail. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ struct ncclComm {
     meeting *m;
     char name[96];
     _Atomic ncclResult_t async; /* watchdogs ask, too */
+    ncclComm_t later, *to;      /* a child, and where it goes when the parent has settled */
 };
 
 /* ---- what tests steer ------------------------------------------------------------------------ */
@@ -68,11 +70,9 @@ int nccl_real_live(void) {
 int nccl_real_calls(void) {
     return called;
 }
-
 int nccl_real_failed(void) {
     return failed;
 }
-
 void *nccl_real_stream(void) {
     return last_stream;
 }
@@ -126,7 +126,17 @@ static ncclComm_t new_comm(const char *name, int rank, int n) {
     return c;
 }
 
+static pthread_mutex_t settling = PTHREAD_MUTEX_INITIALIZER; /* over later, to */
+static ncclResult_t settle(ncclComm_t c) {
+    pthread_mutex_lock(&settling);
+    const ncclResult_t now = atomic_exchange(&c->async, ncclSuccess);
+    if (!now && c->to) *c->to = c->later, c->to = NULL;
+    pthread_mutex_unlock(&settling);
+    return now;
+}
+
 static void end_comm(ncclComm_t c) {
+    if (settle(c)) settle(c);
     if (c->m) detach(c);
     c->magic = 0;
     free(c);
@@ -260,7 +270,6 @@ ncclResult_t ncclGroupStart(void) {
     return ncclSuccess;
 }
 NCCL_ALIAS(ncclGroupStart);
-
 ncclResult_t ncclGroupEnd(void) {
     if (!depth) return ncclInvalidUsage;
     if (--depth) return ncclSuccess;
@@ -278,18 +287,15 @@ ncclResult_t ncclGetVersion(int *version) {
     return ncclSuccess;
 }
 NCCL_ALIAS(ncclGetVersion);
-
 const char *ncclGetErrorString(ncclResult_t code) {
     return code ? "an error" : "no error";
 }
 NCCL_ALIAS(ncclGetErrorString);
-
 const char *ncclGetLastError(ncclComm_t comm) {
     (void)comm;
     return text;
 }
 NCCL_ALIAS(ncclGetLastError);
-
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     static _Atomic int serial;
     if (fails("ncclGetUniqueId", -1)) return ncclInternalError;
@@ -331,7 +337,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     return ncclInProgress;
 }
 NCCL_ALIAS(ncclCommInitRankConfig);
-
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) {
     ncclUniqueId id;
     (void)devices;
@@ -343,7 +348,7 @@ NCCL_ALIAS(ncclCommInitAll);
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
     MINE(ncclCommGetAsyncError);
-    *error = atomic_exchange(&comm->async, ncclSuccess);
+    *error = settle(comm);
     return ncclSuccess;
 }
 NCCL_ALIAS(ncclCommGetAsyncError);
@@ -388,17 +393,26 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
 NCCL_ALIAS(ncclCommCuDevice);
 
 #ifndef OLD
+/* Told "child later" it is as NCCL where the parent does not block. */
+static void give_child(ncclComm_t parent, ncclComm_t child, ncclComm_t *to) {
+    const int later = !strcmp(failing, "child later");
+    *to = later ? NULL : child;
+    pthread_mutex_lock(&settling);
+    if (later) parent->later = child, parent->to = to, parent->async = ncclInProgress;
+    pthread_mutex_unlock(&settling);
+}
+
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
                            ncclConfig_t *config) {
     (void)config;
     MINE(ncclCommSplit);
     job j = {.what = SPLIT, .comm = comm, .root = color, .key = key};
-    *newcomm = NULL;
     if (color >= 0) {
-        *newcomm = j.child = calloc(1, sizeof **newcomm);
+        j.child = calloc(1, sizeof *j.child);
         j.child->magic = MAGIC;
         live++;
     }
+    give_child(comm, j.child, newcomm);
     return run(&j);
 }
 NCCL_ALIAS(ncclCommSplit);
@@ -411,7 +425,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *n
     MINE(ncclCommShrink);
     for (int i = 0; i < n; i++) rank -= excluded[i] < comm->rank;
     snprintf(name, sizeof name, "%.60s-k%d", comm->name, comm->children++);
-    *newcomm = new_comm(name, rank, comm->n - n);
+    give_child(comm, new_comm(name, rank, comm->n - n), newcomm);
     return ncclSuccess;
 }
 NCCL_ALIAS(ncclCommShrink);

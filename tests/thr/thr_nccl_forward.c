@@ -115,6 +115,81 @@ static void made_behind_the_call(void) {
     await_threads();
 }
 
+/* The child's handle comes when the parent is ready again, as NCCL has it: the call says success
+ * and writes NULL. The parent's watchdog asks, too. */
+static void *asks_on(void *arg) {
+    plan *p = arg;
+    ncclResult_t now;
+    while (!p->ended) N_OK(ncclCommGetAsyncError(p->comm[0], &now));
+    return NULL;
+}
+
+enum { SPLIT, SHRINK, IN_A_GROUP, WITHOUT_COLOR, HOW };
+
+static void make_child(ncclComm_t comm, int rank, int how, ncclComm_t *child) {
+    const int color = how == WITHOUT_COLOR && rank ? NCCL_SPLIT_NOCOLOR : 0;
+    if (how == IN_A_GROUP) N_OK(ncclGroupStart());
+    if (how == SHRINK)
+        N_OK(ncclCommShrink(comm, NULL, 0, child, NULL, 0));
+    else
+        N_OK(ncclCommSplit(comm, color, rank, child, NULL));
+    if (how == IN_A_GROUP) N_OK(ncclGroupEnd());
+}
+
+static void one_parent_behind(int rank, int n, void *arg) {
+    plan *p = arg;
+    pthread_t watchdog;
+    ncclConfig_t config = behind();
+    ncclComm_t comm = join(p, rank, n, &config, ncclInProgress), child[HOW];
+    await_made(comm);
+    if (!rank) p->comm[0] = comm;
+    if (!rank) T_EQ(pthread_create(&watchdog, NULL, asks_on, p), 0);
+    for (int how = 0; how < HOW; how++) {
+        const int there = how != WITHOUT_COLOR || !rank;
+        make_child(comm, rank, how, &child[how]);
+        await_made(comm);
+        T_EQ(child[how] != NULL, there);
+        if (there) calls(child[how], rank, how == WITHOUT_COLOR ? 1 : n);
+    }
+    if (!rank) {
+        p->ended = 1;
+        T_EQ(pthread_join(watchdog, NULL), 0);
+    }
+    for (int how = 0; how < HOW; how++)
+        if (child[how]) N_OK(ncclCommDestroy(child[how]));
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void children_that_come_later(void) {
+    plan *p = new_plan();
+    make_fail("child later", -1);
+    T_THREADS(RANKS, one_parent_behind, p);
+    make_fail("", -1);
+    await_threads();
+}
+
+/* Nobody asks the parent any more: what has come by its end is the program's. */
+static void a_parent_that_ends_first(void) {
+    ncclConfig_t config = behind();
+    use_real("forward", "libnccl-real.so");
+    make_fail("child later", -1);
+    for (int how = 0; how < 2; how++) {
+        ncclUniqueId id;
+        ncclComm_t comm, child;
+        N_OK(ncclGetUniqueId(&id));
+        N_ERR(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
+        await_made(comm);
+        N_OK(ncclCommSplit(comm, how ? NCCL_SPLIT_NOCOLOR : 0, 0, &child, NULL));
+        T_CHECK(!child);
+        N_OK(ncclCommDestroy(comm));
+        T_EQ(child != NULL, !how);
+        if (child) calls(child, 0, 1);
+        if (child) N_OK(ncclCommDestroy(child));
+    }
+    make_fail("", -1);
+    await_threads();
+}
+
 /* A watchdog ends what a library thread is making, at whatever moment. */
 static void one_watched(int rank, int n, void *arg) {
     plan *p = arg;
@@ -254,5 +329,6 @@ static void a_watchdog_that_asks_both(void) {
 }
 
 T_MAIN(T(ranks_that_are_threads), T(children_of_threads), T(made_behind_the_call),
-       T(an_abort_while_others_make_it), T(a_watchdog_that_asks), T(beside_native_ones),
-       T(an_abort_while_others_make_both), T(a_watchdog_that_asks_both))
+       T(children_that_come_later), T(a_parent_that_ends_first), T(an_abort_while_others_make_it),
+       T(a_watchdog_that_asks), T(beside_native_ones), T(an_abort_while_others_make_both),
+       T(a_watchdog_that_asks_both))
