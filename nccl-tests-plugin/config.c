@@ -91,18 +91,20 @@ static int asks_for_anything(const ncclCollConfig_t *c) {
 
 ncclResult_t symm_nccl_coll_config(const ncclCollConfig_t *config, const char *call) {
     static _Atomic int said;
+    const size_t least = offsetof(ncclCollConfig_t, launchCompletionEvent); /* 2.31 has no more */
+    ncclCollConfig_t c = {0};
     if (!config) return ncclSuccess;
     ncclResult_t r = check_head(config, NCCL_API_MAGIC, "ncclCollConfig_t");
     if (r) return r;
-    if (config->size < sizeof *config)
+    memcpy(&c, config, config->size < sizeof c ? config->size : sizeof c);
+    if (c.size < least)
         return symm_nccl_fail(ncclInvalidArgument,
-                              "ncclCollConfig_t: size %zu: must be at least %zu", config->size,
-                              sizeof *config);
-    if (config->launchCompletionEvent)
+                              "ncclCollConfig_t: size %zu: must be at least %zu", c.size, least);
+    if (c.launchCompletionEvent)
         return symm_nccl_fail(ncclInvalidUsage,
                               "%s: launchCompletionEvent is set, and symm records no such event",
                               call);
-    if (asks_for_anything(config) && !atomic_exchange(&said, 1))
+    if (asks_for_anything(&c) && !atomic_exchange(&said, 1))
         symm_nccl_say(symmLogInfo,
                       "%s: symm chooses kernels itself: what the config asks for is ignored here "
                       "and from now on",

@@ -14,7 +14,7 @@ nccl_kept *symm_nccl_kept_new(const ncclConfig_t *config);
 nccl_kept *symm_nccl_kept_ref(nccl_kept *k); /* NULL stays NULL */
 void symm_nccl_kept_drop(nccl_kept *k);      /* NULL: nothing */
 ncclConfig_t *symm_nccl_kept_config(nccl_kept *k);
-/* Checks the config of one collective call; NULL is allowed. */
+/* Checks the config of one collective call, of 2.31 or newer; NULL is allowed. */
 ncclResult_t symm_nccl_coll_config(const ncclCollConfig_t *config, const char *call);
 
 #endif

@@ -59,6 +59,7 @@ static ncclResult_t begin(const char *call, int how, nccl_comm *parent, ncclComm
                           const ncclConfig_t *config, symmConfig_t *mine, nccl_comm **record) {
     symm_nccl_params p;
     if (!out) return symm_nccl_group_refuse(symm_nccl_null(call, "comm"));
+    *out = NULL;
     if (parent && nccl_comm_unready(parent)) return symm_nccl_group_refuse(symm_nccl_unready(call));
     ncclResult_t r = symm_nccl_params_load(&p);
     if (!r) r = symm_nccl_config(config, mine);
@@ -95,6 +96,7 @@ static ncclResult_t init_rank(const char *call, ncclComm_t *comm, int nranks,
     symmUniqueId_t mine_id;
     nccl_comm *c;
     if (!comm) return symm_nccl_group_refuse(symm_nccl_null(call, "comm"));
+    *comm = NULL;
     ncclResult_t r = begin_record(&c);
     if (r) return symm_nccl_group_refuse(r);
     r = begin_making(c, config, &mine);
@@ -122,6 +124,7 @@ NCCL_ALIAS(ncclCommInitRankConfig);
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, int nId,
                                       ncclUniqueId *ids, ncclConfig_t *config) {
     static const char call[] = "ncclCommInitRankScalable";
+    if (comm) *comm = NULL;
     if (!ids) return symm_nccl_group_refuse(symm_nccl_null(call, "commIds"));
     if (nId < 1 || nId > nranks)
         return symm_nccl_group_refuse(symm_nccl_fail(

@@ -22,7 +22,10 @@ NCCL_ALIAS(ncclGetVersion);
 #define PASSED(call, ...) \
     if (UNLIKELY(symm_nccl_passes(comm))) return NCCL_ELSE(call)(__VA_ARGS__)
 
+/* A real NCCL that the program loaded itself finds ours by name, and needs an id of its own. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+    const nccl_calls *real = symm_nccl_inside_real ? symm_nccl_real_calls() : NULL;
+    if (real && real->ncclGetUniqueId) return real->ncclGetUniqueId(id);
     return nccl_of(symmGetUniqueId((symmUniqueId_t *)(void *)id));
 }
 NCCL_ALIAS(ncclGetUniqueId);

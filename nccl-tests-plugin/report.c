@@ -1,5 +1,6 @@
 /* report.c - errors of the drop-in: codes, the text for ncclGetLastError, lines in symm's log. Any
- * thread; no lock: the text is the thread's own. */
+ * thread. Lock: guards the last text of the process. */
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,19 +9,24 @@
 
 enum { TEXT_BYTES = 512 };
 
-static _Thread_local char text[TEXT_BYTES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local char text[TEXT_BYTES]; /* this thread's */
+static char last[TEXT_BYTES];               /* of all threads, as NCCL has one alone */
 
-static void keep(const char *fmt, va_list ap) {
-    char line[TEXT_BYTES];
-    vsnprintf(line, sizeof line, fmt, ap); /* an argument may be the old text */
-    memcpy(text, line, sizeof text);
+static void keep(const char *line) {
+    snprintf(text, sizeof text, "%s", line);
+    pthread_mutex_lock(&lock);
+    memcpy(last, text, sizeof last);
+    pthread_mutex_unlock(&lock);
 }
 
 ncclResult_t symm_nccl_fail(ncclResult_t code, const char *fmt, ...) {
+    char line[TEXT_BYTES]; /* an argument may be the old text */
     va_list ap;
     va_start(ap, fmt);
-    keep(fmt, ap);
+    vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
+    keep(line);
     symmLogWrite(symmLogWarn, text);
     return code;
 }
@@ -61,14 +67,19 @@ static ncclResult_t nearest(symmResult_t r) {
 }
 
 ncclResult_t symm_nccl_result(symmResult_t r) {
-    if (r != symmSuccess && r != symmInProgress)
-        snprintf(text, sizeof text, "%s", symmGetLastError(NULL));
+    if (r != symmSuccess && r != symmInProgress) keep(symmGetLastError(NULL));
     return nearest(r);
 }
 
+/* The thread's own where it has one: no other thread changes that while it is read. */
 const char *ncclGetLastError(ncclComm_t comm) {
+    static _Thread_local char others[TEXT_BYTES];
     (void)comm;
-    return text;
+    if (*text) return text;
+    pthread_mutex_lock(&lock);
+    memcpy(others, last, sizeof others);
+    pthread_mutex_unlock(&lock);
+    return others;
 }
 NCCL_ALIAS(ncclGetLastError);
 

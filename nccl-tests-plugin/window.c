@@ -245,6 +245,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, nc
     nccl_comm *c = nccl_comm_live(comm);
     if (!c) return NCCL_ELSE(ncclCommWindowRegister)(comm, buff, size, win, flags);
     if (!win) return symm_nccl_group_refuse(symm_nccl_null(call, "win"));
+    *win = NULL; /* until it is made */
     if (nccl_comm_unready(c)) return symm_nccl_group_refuse(symm_nccl_unready(call));
     const ncclResult_t r = symm_nccl_after_room();
     if (r) return r;

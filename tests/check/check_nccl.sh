@@ -326,6 +326,25 @@ $(shown | grep -c 'ncclCommSuspend: by the real NCCL, as symm does not serve it$
     else
         t_skip "programs of others see no difference" "needs mpi"
     fi
+    # One that the program loaded itself finds our functions by name: its ids are its own.
+    mkdir "$dir/loaded" && cp "$real" "$dir/loaded/libnccl.so.2"
+    says "one that is loaded already makes its own ids" "0 2 3" \
+        env LD_PRELOAD="$lib" SYMM_NCCL=forward python3 - "$dir/loaded/libnccl.so.2" <<'PY'
+import ctypes
+import sys
+real = ctypes.CDLL(sys.argv[1])
+nccl = ctypes.CDLL(None)
+comms = (ctypes.c_void_p * 2)()
+code = nccl.ncclCommInitAll(comms, 2, None)
+count = ctypes.c_int()
+nccl.ncclCommCount(ctypes.c_void_p(comms[0]), ctypes.byref(count))
+x = [(ctypes.c_int * 1)(1), (ctypes.c_int * 1)(2)]
+nccl.ncclGroupStart()
+for r in range(2):
+    nccl.ncclAllReduce(x[r], x[r], ctypes.c_size_t(1), 2, 0, ctypes.c_void_p(comms[r]), None)
+nccl.ncclGroupEnd()
+print(code, count.value, x[0][0])
+PY
 else
     t_skip "a client in Python, forwarded to a real NCCL" "$real is not built"
 fi

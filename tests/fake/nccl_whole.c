@@ -340,7 +340,8 @@ NCCL_ALIAS(ncclCommInitRankConfig);
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) {
     ncclUniqueId id;
     (void)devices;
-    if (fails("ncclCommInitAll", -1) || ncclGetUniqueId(&id)) return ncclInternalError;
+    if (fails("ncclCommInitAll", -1) || ncclGetUniqueId(&id) || *id.internal != '/')
+        return ncclInternalError; /* or not its own id, but one of whoever was loaded first */
     for (int r = 0; r < n; r++) comms[r] = new_comm(id.internal, r, n);
     return ncclSuccess;
 }

@@ -345,12 +345,12 @@ static void sum_of_two(const ncclComm_t *of) {
 
 #define NOT_READY(call) N_REFUSED(call, ncclInvalidArgument, "is still being made")
 
-/* ncclInProgress would say that they were accepted. What they would have written is as it was. */
+/* ncclInProgress would say that they were accepted. No handle is left in what they write. */
 static void refused_while_it_is_made(ncclComm_t comm) {
     int x = 1, y = 7, scalar = 3, gone = 1;
     ncclRedOp_t op = ncclMax;
-    ncclWindow_t win = NULL;
-    ncclComm_t child = NULL;
+    ncclWindow_t win = (ncclWindow_t)(void *)&id;
+    ncclComm_t child = comm;
     uint64_t held = 7;
     NOT_READY(ncclAllReduce(&x, &y, 1, ncclInt32, ncclSum, comm, NULL));
     NOT_READY(ncclBcast(&y, 1, ncclInt32, 0, comm, NULL));

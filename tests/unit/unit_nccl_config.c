@@ -1,6 +1,7 @@
 /* unit_nccl_config.c - the drop-in's reading of ncclConfig_t as programs of every version have it,
  * byte by byte, and of ncclCollConfig_t; codes; handles that are none. */
 #include <limits.h>
+#include <pthread.h>
 
 #include "../../nccl-tests-plugin/config.h"
 #include "nccl_kit.h"
@@ -138,8 +139,11 @@ static void configs_of_calls(void) {
     c.magic = 0;
     N_REFUSED(symm_nccl_coll_config(&c, "call"), ncclInvalidArgument, "initializer");
     c = coll_config();
-    c.size = 40;
-    N_REFUSED(symm_nccl_coll_config(&c, "call"), ncclInvalidArgument, "size 40");
+    c.size = 63;
+    N_REFUSED(symm_nccl_coll_config(&c, "call"), ncclInvalidArgument, "size 63");
+    c.size = 64; /* 2.31 has no event: what lies behind is not read */
+    c.launchCompletionEvent = (symmEvent_t)(void *)&c;
+    N_OK(symm_nccl_coll_config(&c, "call"));
 }
 
 /* ---- codes, handles -------------------------------------------------------------------------- */
@@ -157,6 +161,25 @@ static void codes_are_nccls(void) {
     T_EQ(symm_nccl_result(symmFdLimit), ncclSystemError);
     for (int r = 0; r < symmNumResults; r++) T_CHECK(symm_nccl_result((symmResult_t)r) <= 7);
     for (int r = 0; r <= 9; r++) T_CHECK(*ncclGetErrorString((ncclResult_t)r));
+}
+
+/* As in NCCL a thread that has met no error is told the last one of the process. */
+static void *asks_for_the_text(void *arg) {
+    snprintf(arg, 256, "%s", ncclGetLastError(NULL));
+    N_ERR(ncclGetUniqueId(NULL), ncclInvalidArgument);
+    T_MSG(ncclGetLastError(NULL), "id is NULL");
+    return NULL;
+}
+
+static void the_last_error_is_the_processs(void) {
+    T_EXPECT_WARNINGS();
+    char text[256];
+    pthread_t other;
+    N_ERR(ncclCommInitAll(NULL, 1, NULL), ncclInvalidArgument);
+    T_EQ(pthread_create(&other, NULL, asks_for_the_text, text), 0);
+    T_EQ(pthread_join(other, NULL), 0);
+    T_MSG(text, "comms is NULL");
+    T_MSG(ncclGetLastError(NULL), "comms is NULL"); /* this thread's own */
 }
 
 static void none(ncclComm_t comm, const char *part) {
@@ -224,20 +247,31 @@ static void bad_arguments_of_creation(void) {
     N_OK(ncclGetUniqueId(&id));
     N_ERR(ncclGetUniqueId(NULL), ncclInvalidArgument);
     N_ERR(ncclCommInitRank(NULL, 1, id, 0), ncclInvalidArgument);
+    N_ERR(ncclCommInitRankScalable(NULL, 1, 0, 2, &id, NULL), ncclInvalidArgument);
+    N_REFUSED(ncclCommInitRankConfig(&comm, 1, id, 0, &c), ncclInvalidArgument, "blocking=3");
+    T_CHECK(!comm);
+    comm = (ncclComm_t)(void *)&id;
+    N_REFUSED(ncclCommInitRankScalable(&comm, 1, 0, 2, &id, NULL), ncclInvalidArgument, "nId=2");
+    T_CHECK(!comm);
     N_REFUSED(ncclCommInitRank(&comm, 1, id, 1), ncclInvalidArgument, "rank=1");
     T_CHECK(!comm);
     N_REFUSED(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument, "nranks=0");
-    N_REFUSED(ncclCommInitRankConfig(&comm, 1, id, 0, &c), ncclInvalidArgument, "blocking=3");
     N_REFUSED(ncclCommInitRank(&comm, 65537, id, 0), ncclInvalidArgument, "nranks=65537");
     N_REFUSED(ncclCommInitAll(&comm, 0, NULL), ncclInvalidArgument, "ndev=0");
     ncclComm_t made;
     N_OK(ncclCommInitRank(&made, 1, id, 0)); /* the id was not used up */
     N_REFUSED(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidUsage, "serves one communicator");
     T_CHECK(!comm);
+    comm = made;
+    N_REFUSED(ncclCommSplit(made, 0, 0, &comm, &c), ncclInvalidArgument, "blocking=3");
+    T_CHECK(!comm);
+    ncclWindow_t win = (ncclWindow_t)(void *)&id;
+    N_ERR(ncclCommWindowRegister(made, NULL, 4096, &win, 0), ncclInvalidArgument);
+    T_CHECK(!win);
     N_OK(ncclCommDestroy(made));
 }
 
 T_MAIN(T(fields_lie_where_nccl_has_them), T(every_version_is_read),
        T(fields_of_newer_versions_are_not_looked_at), T(what_is_out_of_range_is_named),
-       T(configs_of_calls), T(codes_are_nccls), T(handles_that_are_none),
-       T(what_is_not_served_says_so), T(bad_arguments_of_creation))
+       T(configs_of_calls), T(codes_are_nccls), T(the_last_error_is_the_processs),
+       T(handles_that_are_none), T(what_is_not_served_says_so), T(bad_arguments_of_creation))
