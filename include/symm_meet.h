@@ -1,4 +1,5 @@
-/* symm_meet.h - what ranks settle before they become a communicator. symm.h includes it.
+/* symm_meet.h - what ranks settle before they become a communicator, and ids that are not needed.
+ * symm.h includes it.
  *
  * Ranks that have come together by an id can exchange records before a communicator is made, and
  * after it could not be made: to compare what their programs ask for, or to go another way
@@ -70,6 +71,12 @@ SYMM_API symmResult_t symmCommInitAllMeet(symmComm_t *comms, int n, const int *d
  * exchange follows. */
 SYMM_API symmResult_t symmMeetingAllgather(const symmMeeting_t *meeting, const void *send,
                                            void *recv, size_t bytes);
+
+/* An id that no communicator will be made of: if this process made it, or the one that this one was
+ * forked from, its listener is closed; else nothing happens. One whose ranks have begun to come is
+ * left to them. Without this call it listens until the process ends.
+ * Order: local, any thread. Errors: symmInvalidArgument: it is no id of symmGetUniqueId. */
+SYMM_API symmResult_t symmUniqueIdDrop(const symmUniqueId_t *id);
 
 #ifdef __cplusplus
 }

@@ -120,7 +120,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 }
 NCCL_ALIAS(ncclCommInitRankConfig);
 
-/* One id is enough for symm's ranks to meet: the first, which every rank passes. */
+/* One id is enough for symm's ranks to meet: the first, which every rank passes. The others would
+ * listen to the end of the process that made them. */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, int nId,
                                       ncclUniqueId *ids, ncclConfig_t *config) {
     static const char call[] = "ncclCommInitRankScalable";
@@ -129,7 +130,10 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, in
     if (nId < 1 || nId > nranks)
         return symm_nccl_group_refuse(symm_nccl_fail(
             ncclInvalidArgument, "%s: nId=%d: must be 1 to nranks, %d", call, nId, nranks));
-    return init_rank(call, comm, nranks, ids, rank, config);
+    const ncclResult_t r = init_rank(call, comm, nranks, ids, rank, config);
+    for (int i = 1; i < nId && (!r || r == ncclInProgress); i++)
+        symmUniqueIdDrop((const symmUniqueId_t *)(const void *)&ids[i]);
+    return r;
 }
 NCCL_ALIAS(ncclCommInitRankScalable);
 

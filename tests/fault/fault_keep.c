@@ -294,7 +294,65 @@ static void no_thread_for_a_meeting(void) {
     T_FORK(3, starved_rank, job_new(0, 0, 0));
 }
 
+/* ---- ids that are dropped -------------------------------------------------------------------- */
+
+static void ids_that_are_dropped(void) {
+    T_EXPECT_WARNINGS();
+    symmUniqueId_t a, b, none = {{0}};
+    symm_boot *boot;
+    symm_wait w = kit_wait("meeting", KIT_MS);
+    T_OK(symm_boot_tcp_id(&a, "lo"));
+    T_OK(symm_boot_tcp_id(&b, "lo"));
+    for (int again = 0; again < 2; again++) T_OK(symmUniqueIdDrop(&a));
+    T_EQ(threads(), 1);
+    T_ERR(symm_boot_tcp_open(&a, 0, 1, &w, &boot), symmInvalidUsage);
+    T_OK(symm_boot_tcp_open(&b, 0, 1, &w, &boot)); /* the other is as it was */
+    T_OK(symmUniqueIdDrop(&b));
+    symm_boot_close(boot);
+    T_ERR(symmUniqueIdDrop(&none), symmInvalidArgument);
+    T_ERR(symmUniqueIdDrop(NULL), symmInvalidArgument);
+    T_EQ(threads(), 0);
+    T_EQ(SYMM_STAT_GET(fds), 0);
+}
+
+/* By a rank that was forked from the maker: the maker listens no more either. */
+static void an_id_that_a_child_drops(void) {
+    symmUniqueId_t id;
+    int status;
+    T_OK(symm_boot_tcp_id(&id, "lo"));
+    const pid_t child = fork();
+    T_CHECK(child >= 0);
+    if (!child) _exit(symmUniqueIdDrop(&id) || SYMM_STAT_GET(fds));
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+    T_OK(symmUniqueIdDrop(&id));
+    T_EQ(threads(), 0);
+    T_EQ(SYMM_STAT_GET(fds), 0);
+}
+
+/* Ranks have begun to come: they meet. A process that did not make the id changes nothing. */
+static void dropped_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    symm_boot *b;
+    symm_wait w = kit_wait("meeting", KIT_MS);
+    begin(j, rank, n);
+    if (rank == 1) T_OK(symmUniqueIdDrop(&j->id));
+    if (rank == n - 1) usleep(LATE_MS * 1000); /* the meeting has begun */
+    if (rank == n - 1) T_OK(symmUniqueIdDrop(&j->id));
+    if (rank) kit_barrier(&j->k, n - 1);
+    if (rank < n - 1) {
+        T_OK(symm_boot_tcp_open(&j->id, rank, n - 1, &w, &b));
+        symm_boot_close(b);
+    }
+    end(j, n);
+}
+
+static void a_meeting_whose_id_is_dropped(void) {
+    T_FORK(3, dropped_rank, job_new(0, 0, KIT_MS));
+}
+
 T_MAIN(T(ranks_of_a_launcher), T(communicators_outlive_their_launcher), T(two_ids_at_once),
        T(a_rank_of_the_maker_is_late), T(claimed_ids_cost_no_thread), T(an_id_that_is_never_used),
        T(ranks_that_differ_are_named), T(a_maker_that_goes), T(exchanges_that_fail),
-       T(no_thread_for_a_meeting))
+       T(no_thread_for_a_meeting), T(ids_that_are_dropped), T(an_id_that_a_child_drops),
+       T(a_meeting_whose_id_is_dropped))

@@ -96,6 +96,17 @@ static void one_thread_for_all(void) {
     for (int r = 0; r < RANKS; r++) N_OK(ncclMemFree(x[r]));
 }
 
+/* One serves them; the others would cost a descriptor each to the end of the process. */
+static void ids_for_many_roots(void) {
+    ncclUniqueId ids[3];
+    for (int i = 0; i < 3; i++) N_OK(ncclGetUniqueId(&ids[i]));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclCommInitRankScalable(&comms[r], RANKS, r, 3, ids, NULL));
+    N_OK(ncclGroupEnd());
+    destroy_all();
+}
+
 static void splits_in_a_group(void) {
     ncclComm_t child[RANKS];
     int n, x[RANKS];
@@ -549,7 +560,7 @@ static void revoked(void) {
 }
 
 T_MAIN(T(a_thread_each), T(made_by_one_used_by_threads), T(one_thread_for_all),
-       T(splits_in_a_group), T(a_refused_call_takes_the_group_along),
+       T(ids_for_many_roots), T(splits_in_a_group), T(a_refused_call_takes_the_group_along),
        T(a_call_on_no_communicator_takes_the_group_along),
        T(a_group_that_is_only_simulated_runs_nothing), T(what_a_simulation_finds), T(they_grow),
        T(growth_that_is_refused), T(what_they_hold), T(a_group_of_aborts),

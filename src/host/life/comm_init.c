@@ -24,6 +24,11 @@ symmResult_t symmGetUniqueId(symmUniqueId_t *id) {
     return symm_boot_tcp_id(id, p.ifname);
 }
 
+symmResult_t symmUniqueIdDrop(const symmUniqueId_t *id) {
+    if (!id) return SYMM_ERR(symmInvalidArgument, "id is NULL");
+    return symm_boot_tcp_drop(id);
+}
+
 enum { MEET_RANKS = 65536 }; /* as many as the bootstrap takes */
 
 /* A NULL `comm` is refused later, in the exchange, so that all ranks fail with the same error. */

@@ -53,6 +53,8 @@ symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, 
 /* A rank of this process will not open the id. Closes the listener, if it is here and no rank has
  * it, or ends the meeting that this process serves, so that the others do not wait for it. */
 void symm_boot_tcp_refuse(const symmUniqueId_t *id);
+/* No rank will open the id: as refuse, but a meeting that is under way goes on. */
+symmResult_t symm_boot_tcp_drop(const symmUniqueId_t *id);
 
 /* Threads of one process: group_create makes one shared meeting point, open joins it. The last
  * close frees it. abandon: no rank is to come any more; ranks that wait get symmRemoteError. */

@@ -359,6 +359,13 @@ void symm_boot_tcp_refuse(const symmUniqueId_t *id) {
     symm_tcp_end_listener(&unmade);
 }
 
+symmResult_t symm_boot_tcp_drop(const symmUniqueId_t *id) {
+    symm_tcp_id parsed;
+    SYMM_TRY(symm_tcp_id_parse(id, &parsed));
+    symm_tcp_id_drop(&parsed);
+    return symmSuccess;
+}
+
 /* The root, if the id's listener is here and no other rank has taken it. */
 static symmResult_t open_object(const symm_tcp_id *id, int rank, int nranks, symm_boot_tcp **out) {
     int listener;

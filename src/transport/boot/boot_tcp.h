@@ -61,6 +61,8 @@ symmResult_t symm_tcp_id_claim(const symm_tcp_id *id, int *listener);
 /* Closes the listener, if t has one: the id is used up. */
 struct symm_boot_tcp;
 void symm_tcp_end_listener(struct symm_boot_tcp *t);
+/* No rank will come. Closes the listener, if it is here and nobody has it: the id is used up. */
+void symm_tcp_id_drop(const symm_tcp_id *id);
 /* A rank of this process will not come: a meeting that this process serves ends with an error. 0:
  * it serves none of this id. */
 int symm_tcp_keep_refuse(const symm_tcp_id *id);

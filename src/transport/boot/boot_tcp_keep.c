@@ -406,13 +406,35 @@ symmResult_t symm_tcp_id_claim(const symm_tcp_id *id, int *listener) {
     return symmSuccess;
 }
 
+static void use_up(const symm_tcp_id *id) {
+    memcpy(used_secrets[used_count++ % USED_IDS], id->secret, SYMM_TCP_SECRET);
+    if (used_count >= 2 * USED_IDS) used_count -= USED_IDS;
+}
+
+void symm_tcp_id_drop(const symm_tcp_id *id) {
+    entry *mine = NULL;
+    pthread_mutex_lock(&lock);
+    entry **at = find_entry(id->secret);
+    const int fd = *at ? take_descriptor(at, &mine) : -1;
+    if (fd >= 0 && !mine) {
+        mine = *at;
+        *at = mine->next;
+        use_up(id);
+    }
+    ring();
+    if (mine) await_end();
+    pthread_mutex_unlock(&lock);
+    if (!mine) return; /* it is elsewhere, or a rank or a meeting has it */
+    close_listener(fd);
+    symm_tcp_keep_free(mine);
+}
+
 /* Who claimed it listens no more: the id is used up. */
 static void id_done(const symm_tcp_id *id) {
     pthread_mutex_lock(&lock);
     entry **at = find_entry(id->secret), *e = *at;
     if (e) *at = e->next;
-    memcpy(used_secrets[used_count++ % USED_IDS], id->secret, SYMM_TCP_SECRET);
-    if (used_count >= 2 * USED_IDS) used_count -= USED_IDS;
+    use_up(id);
     await_end(); /* the claim has woken it: as a rule it has ended long ago */
     pthread_mutex_unlock(&lock);
     if (e) symm_tcp_keep_free(e);
