@@ -245,8 +245,8 @@ SYMM_API symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank,
  * Order: local. Errors: as of symmCommInitRank. */
 SYMM_API symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices);
 
-/* Ranks of one color get a new communicator, ordered by (key, old rank). SYMM_SPLIT_NOCOLOR gets
- * *newcomm = NULL. config NULL: the parent's.
+/* Ranks of one color, any number, get a new communicator, ordered by (key, old rank).
+ * SYMM_SPLIT_NOCOLOR gets *newcomm = NULL. config NULL: the parent's.
  * With blocking 0 split and shrink write *newcomm and return symmInProgress. Until they are done,
  * which symmCommGetAsyncError of the parent tells too, calls of the parent other than questions,
  * abort and revoke return symmInProgress. symmCommGetAsyncError of the new communicator tells what

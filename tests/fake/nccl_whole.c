@@ -408,7 +408,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     (void)config;
     MINE(ncclCommSplit);
     job j = {.what = SPLIT, .comm = comm, .root = color, .key = key};
-    if (color >= 0) {
+    if (color != NCCL_SPLIT_NOCOLOR) {
         j.child = calloc(1, sizeof *j.child);
         j.child->magic = MAGIC;
         live++;

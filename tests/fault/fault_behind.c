@@ -94,14 +94,17 @@ static void parent_after_child_rank(int rank, int n, void *arg) {
     symmConfig_t config = behind();
     symmResult_t r;
     for (int i = 0; i < 200; i++) {
-        T_EQ(symm_fail_arm(i < 4 ? "behind_leave:delay=50" : ""), 0); /* the parent is late */
         const int bad = i % 4 == 3;
-        T_ERR(symmCommSplit(comm, bad ? -7 : 0, 0, &child, &config), symmInProgress);
+        T_EQ(symm_fail_arm(bad     ? "boot_connect:error"
+                           : i < 4 ? "behind_leave:delay=50" /* the parent is late */
+                                   : ""),
+             0);
+        T_ERR(symmCommSplit(comm, 0, 0, &child, &config), symmInProgress);
         do {
             T_OK(symmCommGetAsyncError(child, &r));
             sched_yield();
         } while (r == symmInProgress);
-        T_EQ(r, bad ? symmInvalidArgument : symmSuccess);
+        T_EQ(r, bad ? symmSystemError : symmSuccess);
         T_OK(symmBarrier(comm, NULL));
         T_OK(symmCommDestroy(child));
     }
@@ -146,10 +149,12 @@ static void the_parent_is_aborted_meanwhile(void) {
 static void bad_behind_rank(int rank, int n, void *arg) {
     symmComm_t comm = fk_open(arg, rank, n), child = NULL;
     symmConfig_t config = behind();
-    T_ERR(symmCommSplit(comm, rank == 1 ? -7 : 0, 0, &child, &config), symmInProgress);
-    T_EQ(await_creation(child), symmInvalidArgument);
-    T_ERR(symmBarrier(child, NULL), symmInvalidArgument);
-    T_MSG(symmGetLastError(child), "color=-7");
+    T_EQ(symm_fail_arm(rank == 1 ? "boot_connect:error" : ""), 0);
+    T_ERR(symmCommSplit(comm, 0, 0, &child, &config), symmInProgress);
+    T_EQ(await_creation(child), symmSystemError);
+    T_EQ(symm_fail_arm(""), 0);
+    T_ERR(symmBarrier(child, NULL), symmSystemError);
+    T_MSG(symmGetLastError(child), "failpoint boot_connect on rank 1");
     T_EQ(await_creation(comm), symmSuccess);
     T_OK(symmCommDestroy(child));
     fk_works(comm, rank, n);

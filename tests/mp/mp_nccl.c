@@ -419,7 +419,8 @@ static void made_in_a_group(void) {
 static void splits(void) {
     ncclComm_t comm = world(), child = comm, same = NULL;
     int n, me, x = 1;
-    N_OK(ncclCommSplit(comm, rank ? rank % 2 : NCCL_SPLIT_NOCOLOR, -rank, &child, NULL));
+    const int color = rank % 2 ? -2 : 0; /* any but NCCL_SPLIT_NOCOLOR */
+    N_OK(ncclCommSplit(comm, rank ? color : NCCL_SPLIT_NOCOLOR, -rank, &child, NULL));
     if (!rank) T_CHECK(child == NULL);
     N_OK(ncclGroupStart());
     N_OK(ncclCommSplit(comm, 0, -rank, &same, NULL));

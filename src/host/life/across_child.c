@@ -147,9 +147,6 @@ static void choose(const symm_across *s, const wish *all, int color, members *m)
 static symmResult_t split_status(const symm_across *s, const child_args *a, const wish *all,
                                  members *m, symmConfig_t *config, int64_t *ms) {
     if (!a->out) return SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
-    if (a->color < 0 && a->color != SYMM_SPLIT_NOCOLOR)
-        return SYMM_ERR(symmInvalidArgument,
-                        "color=%d: must not be negative, or SYMM_SPLIT_NOCOLOR", a->color);
     if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to hear from %d ranks", s->map.nranks);
     SYMM_TRY(child_config(s, a, config, ms));
     return alloc_members(s, m);

@@ -209,9 +209,6 @@ static symmResult_t split(symm_comm *c, const child_args *a) {
     int members[SYMM_MAX_RANKS], rank = 0;
     symmResult_t status = check_args(a);
     if (!status && !a->out) status = SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
-    if (!status && a->color < 0 && a->color != SYMM_SPLIT_NOCOLOR)
-        status = SYMM_ERR(symmInvalidArgument,
-                          "color=%d: must not be negative, or SYMM_SPLIT_NOCOLOR", a->color);
     mine.code = (int32_t)status;
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "splitting a communicator"));
     for (int r = 0; r < c->nranks; r++)
