@@ -7,9 +7,17 @@
 #define SYMM_OP(op)     nccl_own_op(c, (int)(op))
 
 /* A call that needs a communicator, with its arguments: its record is `c` in what follows. */
-#define WITH(call, ...)                                    \
-    nccl_comm *c = nccl_comm_live(comm);                   \
-    if (UNLIKELY(!c)) return NCCL_ELSE(call)(__VA_ARGS__); \
+#define OF(call, ...)                    \
+    nccl_comm *c = nccl_comm_live(comm); \
+    if (UNLIKELY(!c)) return NCCL_ELSE(call)(__VA_ARGS__)
+/* One that does something between ranks, too. */
+#define WITH(call, ...)                                       \
+    OF(call, __VA_ARGS__);                                    \
+    const ncclResult_t refusal = nccl_comm_refusal(c, #call); \
+    if (UNLIKELY(refusal)) return refusal
+/* One of this rank alone. */
+#define OF_MADE(call, ...) \
+    OF(call, __VA_ARGS__); \
     if (nccl_comm_unready(c)) return symm_nccl_group_refuse(symm_nccl_unready(#call))
 
 /* 1: it may be a call that symm does not serve, or has a reduction that a program made. */
@@ -249,7 +257,7 @@ static ncclResult_t create_over(ncclRedOp_t *op, void *scalar, ncclDataType_t da
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm) {
     symmRedOp_t mine;
-    WITH(ncclRedOpCreatePreMulSum, op, scalar, datatype, residence, comm);
+    OF_MADE(ncclRedOpCreatePreMulSum, op, scalar, datatype, residence, comm);
     if (!op) return symm_nccl_null("ncclRedOpCreatePreMulSum", "op");
     if (UNLIKELY(nccl_goes_over(c, (int)datatype, ncclSum)))
         return create_over(op, scalar, datatype, residence, c);
@@ -263,7 +271,7 @@ NCCL_ALIAS(ncclRedOpCreatePreMulSum);
 /* Programs end a reduction behind the call that uses it, also in a group, which runs it later: the
  * call has taken what it needs of it. */
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-    WITH(ncclRedOpDestroy, op, comm);
+    OF_MADE(ncclRedOpDestroy, op, comm);
     const ncclRedOp_t theirs =
         c->over && (int)op >= NCCL_OP_THEIRS ? symm_nccl_shadow_op_take(c, op) : (ncclRedOp_t)-1;
     if ((int)theirs >= 0) return NCCL_OVER(ncclRedOpDestroy)(theirs, comm);

@@ -48,7 +48,7 @@ nccl_comm *symm_nccl_comm_new(void) {
     c->making = NULL;
     c->reads_windows = 0;
     c->over = c->behind = 0;
-    atomic_store_explicit(&c->unready, 0, memory_order_relaxed);
+    atomic_store_explicit(&c->refuses, 0, memory_order_relaxed);
     atomic_store_explicit(&c->state, COMM_MAKING, memory_order_relaxed);
     return c;
 }
@@ -80,8 +80,15 @@ void symm_nccl_comm_free(nccl_comm *c) {
 int symm_nccl_comm_in_progress(nccl_comm *c) {
     symmResult_t now = symmSuccess;
     if (symmCommGetAsyncError(c->comm, &now) == symmSuccess && now == symmInProgress) return 1;
-    atomic_store_explicit(&c->unready, 0, memory_order_relaxed);
+    atomic_fetch_and_explicit(&c->refuses, (unsigned char)~COMM_UNREADY, memory_order_relaxed);
     return 0;
+}
+
+ncclResult_t symm_nccl_comm_refusal(nccl_comm *c, const char *call) {
+    if (nccl_comm_unready(c)) return symm_nccl_group_refuse(symm_nccl_unready(call));
+    if (!(nccl_comm_refuses(c) & COMM_REVOKED)) return ncclSuccess;
+    return symm_nccl_group_refuse(
+        symm_nccl_fail(ncclInvalidUsage, "%s: the communicator was revoked", call));
 }
 
 static ncclResult_t wrong(ncclComm_t comm, const char *call) {

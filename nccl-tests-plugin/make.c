@@ -48,8 +48,8 @@ enum { BY_SPLIT, BY_SHRINK, BY_GROW, WITHOUT_COLOR };
 /* It goes on behind the call, and so does what its parent does for it. */
 static void goes_behind(nccl_comm *c, nccl_comm *parent) {
     c->behind = 1;
-    atomic_store_explicit(&c->unready, 1, memory_order_relaxed);
-    if (parent) atomic_store_explicit(&parent->unready, 1, memory_order_relaxed);
+    atomic_fetch_or_explicit(&c->refuses, COMM_UNREADY, memory_order_relaxed);
+    if (parent) atomic_fetch_or_explicit(&parent->refuses, COMM_UNREADY, memory_order_relaxed);
 }
 
 /* What it begins with: the config and a record. It has a shadow if its parent has one; a new rank,
@@ -369,14 +369,20 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 NCCL_ALIAS(ncclCommAbort);
 
+/* As in NCCL one's own revocation is no error of the communicator, and there is one. */
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+    if (!comm) return ncclSuccess;
     if (symm_nccl_passes(comm)) return NCCL_ELSE(ncclCommRevoke)(comm, flags);
     static const char call[] = "ncclCommRevoke";
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
+    if (atomic_fetch_or(&c->refuses, COMM_REVOKED) & COMM_REVOKED)
+        return symm_nccl_fail(ncclInvalidArgument, "%s: the communicator was revoked already",
+                              call);
     const symmResult_t r = symmCommRevoke(c->comm, flags);
-    if (r) return r == symmInProgress ? symm_nccl_unready(call) : symm_nccl_result(r);
-    return symm_nccl_shadow_revoke(c, flags);
+    if (!r) return symm_nccl_shadow_revoke(c, flags);
+    atomic_fetch_and(&c->refuses, (unsigned char)~COMM_REVOKED);
+    return r == symmInProgress ? symm_nccl_unready(call) : symm_nccl_result(r);
 }
 NCCL_ALIAS(ncclCommRevoke);

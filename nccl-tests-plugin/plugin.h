@@ -73,6 +73,10 @@ typedef enum {
 /* FORWARDED: by a real NCCL, to its end. The others are of native ones. */
 enum { COMM_FREE, COMM_MAKING, COMM_LIVE, COMM_FINAL, COMM_ENDING, COMM_FORWARDED };
 
+/* It may still be made, or another one from it, which symm is to be asked; its own rank has revoked
+ * it. */
+enum { COMM_UNREADY = 1, COMM_REVOKED = 2 };
+
 typedef struct symm_nccl_registered symm_nccl_registered; /* of ncclCommRegister: window.c */
 
 /* The record behind an ncclComm_t. Its first word is not the one that NCCL's records begin with, so
@@ -81,7 +85,7 @@ typedef struct {
     _Alignas(128) uint64_t magic;
     _Atomic int state;             /* COMM_*; LIVE is stored, released, when comm is set */
     unsigned char reads_windows;   /* under window.c's lock: kernels may read handles of windows */
-    _Atomic unsigned char unready; /* it may still be made, or another one from it: to be asked */
+    _Atomic unsigned char refuses; /* COMM_UNREADY, COMM_REVOKED: why it may take no calls */
     unsigned char over; /* native: it has a shadow, or gets one while it is made; set with MAKING */
     unsigned char behind; /* creation goes on behind the call; set with MAKING */
     symmComm_t comm;
@@ -151,10 +155,18 @@ static inline nccl_comm *nccl_comm_forwarded(ncclComm_t comm) {
     return LIKELY(nccl_comm_state(comm) == COMM_FORWARDED) ? (nccl_comm *)(void *)comm : NULL;
 }
 
-/* The same before a call that needs it made: one comparison where nothing went on behind a call. */
+static inline int nccl_comm_refuses(const nccl_comm *c) {
+    return atomic_load_explicit(&c->refuses, memory_order_relaxed);
+}
+/* 1 before a call that needs it made, and it is not. */
 static inline int nccl_comm_unready(nccl_comm *c) {
-    return UNLIKELY(atomic_load_explicit(&c->unready, memory_order_relaxed)) &&
-           symm_nccl_comm_in_progress(c);
+    return UNLIKELY(nccl_comm_refuses(c) & COMM_UNREADY) && symm_nccl_comm_in_progress(c);
+}
+/* The error of a collective, a message or a signal, if it takes none now. One comparison as a
+ * rule. */
+ncclResult_t symm_nccl_comm_refusal(nccl_comm *c, const char *call);
+static inline ncclResult_t nccl_comm_refusal(nccl_comm *c, const char *call) {
+    return LIKELY(!nccl_comm_refuses(c)) ? ncclSuccess : symm_nccl_comm_refusal(c, call);
 }
 
 /* ---- windows (window.c) ---------------------------------------------------------------------- */

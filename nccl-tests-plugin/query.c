@@ -46,6 +46,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
     if (bad) return bad;
     if (!error) return symm_nccl_null("ncclCommGetAsyncError", "asyncError");
     const symmResult_t r = symmCommGetAsyncError(c->comm, &now);
+    if (now == symmAborted && (nccl_comm_refuses(c) & COMM_REVOKED)) now = symmSuccess;
     if (!r) *error = nccl_of(now);
     return r || now ? nccl_of(r) : symm_nccl_shadow_async(c, error);
 }

@@ -493,7 +493,7 @@ static void errors_of_either(void) {
     use_over("libnccl-real.so");
     make_all();
     N_OK(ncclCommRevoke(all[0], 0));
-    N_ERR(ncclAllReduce(&x, &x, 1, TYPE, ncclSum, all[0], NULL), ncclRemoteError);
+    N_ERR(ncclAllReduce(&x, &x, 1, TYPE, ncclSum, all[1], NULL), ncclRemoteError);
     make_fail("ncclCommDestroy", -1);
     N_OK(ncclCommDestroy(all[0]));
     make_fail("", -1);

@@ -549,13 +549,28 @@ static void two_threads_abort(void) {
 static void revoked(void) {
     T_EXPECT_WARNINGS();
     int x = 1;
+    ncclRedOp_t op;
     ncclResult_t now;
     N_OK(ncclCommInitAll(comms, 2, NULL));
+    N_OK(ncclCommRevoke(NULL, 0));
     N_ERR(ncclCommRevoke(comms[0], 5), ncclInvalidArgument);
     N_OK(ncclCommRevoke(comms[0], 0));
     N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comms[1], NULL), ncclRemoteError);
     N_OK(ncclCommGetAsyncError(comms[1], &now));
     T_EQ(now, ncclRemoteError);
+    N_OK(ncclCommGetAsyncError(comms[0], &now)); /* it is what this rank wanted */
+    T_EQ(now, ncclSuccess);
+    N_REFUSED(ncclCommRevoke(comms[0], 0), ncclInvalidArgument, "revoked already");
+    N_REFUSED(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comms[0], NULL), ncclInvalidUsage,
+              "ncclAllReduce: the communicator was revoked");
+    N_ERR(ncclSend(&x, 1, ncclInt32, 1, comms[0], NULL), ncclInvalidUsage);
+    N_OK(ncclGroupStart());
+    N_ERR(ncclRecv(&x, 1, ncclInt32, 1, comms[0], NULL), ncclInvalidUsage);
+    N_ERR(ncclGroupEnd(), ncclInvalidUsage);
+    N_OK(ncclRedOpCreatePreMulSum(&op, &x, ncclInt32, ncclScalarHostImmediate, comms[0]));
+    N_OK(ncclRedOpDestroy(op, comms[0]));
+    N_OK(ncclCommCount(comms[0], &x));
+    T_EQ(x, 2);
     for (int r = 0; r < 2; r++) N_OK(ncclCommAbort(comms[r]));
 }
 

@@ -193,7 +193,7 @@ static void none(ncclComm_t comm, const char *part) {
     N_REFUSED(ncclCommCuDevice(comm, &n), ncclInvalidArgument, part);
     N_REFUSED(ncclCommGetAsyncError(comm, &e), ncclInvalidArgument, part);
     N_REFUSED(ncclCommMemStats(comm, ncclStatGpuMemTotal, &stat), ncclInvalidArgument, part);
-    N_REFUSED(ncclCommRevoke(comm, 0), ncclInvalidArgument, part);
+    if (comm) N_REFUSED(ncclCommRevoke(comm, 0), ncclInvalidArgument, part);
     N_REFUSED(ncclCommSplit(comm, 0, 0, &comm, NULL), ncclInvalidArgument, part);
     N_REFUSED(ncclCommRegister(comm, &n, 4, &p), ncclInvalidArgument, part);
     N_REFUSED(ncclCommWindowRegister(comm, &n, 4, &win, 0), ncclInvalidArgument, part);
