@@ -42,7 +42,8 @@ static struct table tables[SYMM_KIND_COUNT];
 /* The top byte makes a handle a non-canonical address (using one as a pointer faults) and differs
  * between kinds. */
 static const uint8_t tags[] = {0x53, 0x45, 0x47, 0x58, 0x43, 0x57, 0x48,
-                               0x56, 0x59, 0x4c, 0x50, 0x41, 0x44, SYMM_TAG_ACROSS};
+                               0x56, 0x59, 0x4c, 0x50, 0x41, 0x44, SYMM_TAG_ACROSS,
+                               0x54};
 _Static_assert(sizeof tags == SYMM_KIND_COUNT, "without a tag the first handle would be NULL");
 
 /* Communicators and the objects made from them count themselves. */

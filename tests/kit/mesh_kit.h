@@ -61,7 +61,10 @@ static inline symm_mesh *kit_listen(kit *k, int rank, int n) {
     symm_mesh *m;
     symm_log_rank(rank);
     T_OK(symm_mesh_listen(rank, n, k->kind, "lo", &k->addrs[rank], &m));
-    if (k->threads && rank == 0) T_OK(symm_mesh_share(n, &k->mailboxes));
+    if (k->threads && rank == 0) {
+        T_OK(symm_mesh_share(n, &k->mailboxes));
+        for (int r = 1; r < n; r++) symm_mesh_share_ref(k->mailboxes);
+    }
     kit_barrier(k, n);
     return m;
 }

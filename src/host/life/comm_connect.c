@@ -1,16 +1,88 @@
-/* comm_connect.c - the ranks of a communicator that is made connect: the mesh step, and the
- * exchange of how it went, in which all learn the cause of a failure. Runs on the creating thread;
- * no lock. */
+/* comm_connect.c - the ranks of a communicator that is made connect: what rank 0 of thread ranks
+ * makes for all; the mesh step; and the exchange of how it went, in which all learn the cause of a
+ * failure. Runs on the creating thread; no lock. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/check.h"
+#include "base/fail.h"
+#include "base/handle.h"
 #include "host/comm/comm.h"
+#include "host/comm/pages.h"
+#include "host/window/space.h"
 #include "comm_make.h"
 
 #define STAGE    "creating a communicator"
 #define LOOK_NS  50000000u   /* between two looks at what others say meanwhile */
 #define LOST_NS  300000000u  /* a rank that gives up has told all others by then */
 #define LATER_NS 1000000000u /* who is connected waits longer than who is not, to hear why */
+
+/* ---- what thread ranks share ---- */
+
+/* Mailboxes, space, the slot of the control blocks, and with GPUs the pages. The greeting of rank 0
+ * names them by a handle, not by an address: a rank may come after rank 0 has given up. */
+typedef struct { /* one reference of each; NULL: none */
+    void *mailboxes;
+    symm_space *space;
+    symm_slot *slot;
+    symm_pages *pages;
+} share;
+
+static void drop_share(void *obj) {
+    share *s = obj;
+    symm_slot_discard(s->space, s->slot);
+    symm_space_drop(s->space);
+    symm_pages_unref(s->pages);
+    symm_mesh_unshare(s->mailboxes);
+    free(s);
+}
+
+/* Reserves for all. Each rank maps its own control block there, once. */
+static symmResult_t make_share(const symm_comm *c, const symm_uuid *members, uint64_t bytes,
+                               uint64_t id, share *s) {
+    SYMM_TRY(symm_mesh_share(c->nranks, &s->mailboxes));
+    SYMM_TRY(symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank, bytes, id,
+                               &s->space));
+    SYMM_TRY(symm_slot_take(s->space, bytes, 0, &s->slot));
+    return c->cuda ? symm_pages_new(c->nranks, NULL, &s->pages) : symmSuccess;
+}
+
+symmResult_t symm_comm_share(symm_comm *c, const symm_uuid *members, uint64_t control_bytes,
+                             uint64_t id, void **out) {
+    share *s = SYMM_FAIL_ALLOC(comm_share, calloc(1, sizeof *s));
+    if (!s) return SYMM_ERR(symmOutOfMemory, "no memory for what %d thread ranks share", c->nranks);
+    symmResult_t status = make_share(c, members, control_bytes, id, s);
+    if (!status) status = symm_handle_new(SYMM_KIND_SHARE, s, drop_share, out);
+    if (status) drop_share(s);
+    return status;
+}
+
+/* The handle is pinned meanwhile: rank 0 may give up at any time, and then the last pin drops what
+ * it has made. */
+symmResult_t symm_comm_adopt(symm_comm *c, const void *handle, void **mailboxes) {
+    const share *s = symm_handle_get(SYMM_KIND_SHARE, handle);
+    if (!s)
+        return SYMM_ERR(symmRemoteError, "rank 0 died or left before this rank came (" STAGE ")");
+    SYMM_ASSERT(s->slot && !c->space && !c->control.slot);
+    symm_mesh_share_ref(s->mailboxes);
+    symm_space_ref(s->space);
+    symm_slot_ref(s->space, s->slot);
+    if (s->pages) symm_pages_ref(s->pages);
+    *mailboxes = s->mailboxes;
+    c->space = s->space;
+    c->control.slot = s->slot;
+    c->control.pages = s->pages;
+    c->stride = s->space->stride;
+    symm_handle_put(SYMM_KIND_SHARE, handle);
+    return symmSuccess;
+}
+
+void symm_comm_unshare(void *handle) {
+    if (handle && symm_handle_close(SYMM_KIND_SHARE, handle))
+        symm_handle_put(SYMM_KIND_SHARE, handle);
+}
+
+/* ---- the mesh step ---- */
 
 typedef struct { /* symm_wait's check while the ranks of several hosts connect */
     symm_comm *c;

@@ -77,9 +77,7 @@ static int mesh_kind(const symm_comm *c) {
     return c->hosts > 1 ? SYMM_MESH_TCP : SYMM_MESH_UNIX;
 }
 
-/* Thread ranks: rank 0 reserves for all, each rank maps its own control block there, once. */
 static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting *g) {
-    symmResult_t status = symmSuccess;
     symm_random_fill(&g->new_id, sizeof g->new_id);
     g->multicast = symm_multicast_wish(c, g->text, sizeof g->text);
     g->new_id |= 1;
@@ -100,34 +98,8 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
         g->space_id = c->space ? c->space->id : 0;
         return symmSuccess;
     }
-    if (c->rank) return symmSuccess;
-    SYMM_TRY(symm_mesh_share(c->nranks, &g->mesh_share));
-    c->stride = control_bytes(c);
-    SYMM_TRY_GOTO(symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank,
-                                    c->stride, g->new_id, &c->space),
-                  unshare);
-    SYMM_TRY_GOTO(symm_slot_take(c->space, c->stride, 0, &c->control.slot),
-                  unshare);               /* unbuild drops the space */
-    for (int r = 1; r < c->nranks; r++) { /* each peer adopts one reference of each */
-        symm_space_ref(c->space);
-        symm_slot_ref(c->space, c->control.slot);
-    }
-    if (c->cuda) {
-        SYMM_TRY_GOTO(symm_pages_new(c->nranks, NULL, &c->control.pages), unref);
-        for (int r = 1; r < c->nranks; r++) symm_pages_ref(c->control.pages);
-        g->pages_share = c->control.pages;
-    }
-    g->space_share = c->space;
-    return symmSuccess;
-unref:
-    for (int r = 1; r < c->nranks; r++) {
-        symm_slot_discard(c->space, c->control.slot);
-        symm_space_drop(c->space);
-    }
-unshare:
-    symm_mesh_unshare(g->mesh_share);
-    g->mesh_share = NULL;
-    return status;
+    return c->rank ? symmSuccess
+                   : symm_comm_share(c, members, control_bytes(c), g->new_id, &g->share);
 }
 
 /* Windows are bound for multicast where every rank can have that. */
@@ -144,13 +116,6 @@ static void settle_multicast(symm_comm *c, const symm_greeting *all) {
 /* If all ranks found the same living space, they share it. Else every rank makes a new one. */
 static symmResult_t take_space(symm_comm *c, const symm_uuid *members, const symm_greeting *all) {
     int same = all[0].space_id != 0;
-    if (c->threads) {
-        c->space = all[0].space_share;
-        c->control.slot = c->space->slots; /* the only slot of thread ranks' space */
-        c->stride = c->space->stride;
-        c->control.pages = all[0].pages_share;
-        return symmSuccess;
-    }
     for (int r = 1; r < c->nranks; r++) same &= all[r].space_id == all[0].space_id;
     c->exchange.shares_space = same;
     if (same) {
@@ -171,17 +136,6 @@ static symmResult_t judge_greetings(const symm_comm *c, const symm_greeting *all
     return symmSuccess;
 }
 
-/* Drops the references that rank 0 of thread ranks has taken for the others. */
-static void withdraw(symm_comm *c, const symm_greeting *mine) {
-    if (!mine->space_share) return;
-    for (int p = 1; p < c->nranks; p++) {
-        symm_slot_discard(c->space, c->control.slot);
-        symm_space_drop(c->space);
-        symm_pages_unref(mine->pages_share);
-    }
-    symm_mesh_unshare(mine->mesh_share);
-}
-
 static symmResult_t trade_greetings(symm_comm *c, const symm_greeting *mine, symm_greeting *all) {
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     SYMM_TRY(symm_boot_allgather(c->exchange.boot, mine, all, sizeof *mine, &w));
@@ -193,10 +147,12 @@ static symmResult_t trade_greetings(symm_comm *c, const symm_greeting *mine, sym
 static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
                                   const symm_greeting *all) {
     symm_mesh_addr addrs[SYMM_MAX_RANKS];
-    symmResult_t space = take_space(c, members, all);
+    void *mailboxes = NULL;
+    symmResult_t space =
+        c->threads ? symm_comm_adopt(c, all[0].share, &mailboxes) : take_space(c, members, all);
     settle_multicast(c, all);
     for (int r = 0; r < c->nranks; r++) addrs[r] = all[r].addr;
-    symmResult_t mesh = symm_comm_connect(c, addrs, c->threads ? all[0].mesh_share : NULL);
+    symmResult_t mesh = space && c->threads ? space : symm_comm_connect(c, addrs, mailboxes);
     const symm_reached none = {0, 0};
     const symmResult_t status = mesh ? mesh : space;
     return symm_comm_connected(c, status, status ? none : symm_comm_reach_try(c, all));
@@ -210,10 +166,8 @@ static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
     mine.code = (int32_t)status;
     if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
     status = trade_greetings(c, &mine, all);
-    if (status)
-        withdraw(c, &mine);
-    else
-        status = connect_ranks(c, members, all);
+    if (!status) status = connect_ranks(c, members, all);
+    symm_comm_unshare(mine.share); /* if there was no error, all have it */
     return status;
 }
 

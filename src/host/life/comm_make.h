@@ -1,19 +1,17 @@
 /* comm_make.h - what the files that create communicators share: comm_config.c (config), comm_open.c
- * (doors), comm_hello.c
- * (first exchange), comm_make.c (mesh, space, control block), comm_connect.c (the ranks connect).
- * Runs on the creating thread; no lock. */
+ * (doors), comm_hello.c (first exchange), comm_make.c (mesh, space, control block), comm_connect.c
+ * (the ranks connect). Runs on the creating thread; no lock. */
 #ifndef SYMM_COMM_MAKE_H_
 #define SYMM_COMM_MAKE_H_
 
 #include "host/comm/types.h"
 #include "transport/cuda/cuda_driver.h"
 
-/* The second message, after the hello has shown that the ranks fit. Pointers are for thread
- * ranks. */
+/* The second message, after the hello has shown that the ranks fit. */
 typedef struct {
     symm_mesh_addr addr;
     uint64_t space_id, new_id;
-    void *mesh_share, *space_share, *pages_share;
+    void *share;       /* rank 0 of thread ranks: symm_comm_share */
     symm_uuid process; /* and where it lies in the memory of process pid (reach.c) */
     uint64_t process_at, gate;
     int32_t code, pid;
@@ -80,6 +78,14 @@ void symm_comm_unbuild(symm_comm *c);
 
 /* ---- comm_connect.c ---- */
 
+/* Thread ranks. Rank 0 makes for all what they share; *share names it for the greeting. */
+symmResult_t symm_comm_share(symm_comm *c, const symm_uuid *members, uint64_t control_bytes,
+                             uint64_t id, void **share);
+/* Every rank, rank 0 too, takes its own references; *mailboxes for symm_comm_connect.
+ * symmRemoteError: rank 0 has given up. */
+symmResult_t symm_comm_adopt(symm_comm *c, const void *share, void **mailboxes);
+/* Rank 0: nobody can adopt from here on. NULL: nothing. */
+void symm_comm_unshare(void *share);
 /* The mesh step: addrs and shared as symm_mesh_connect has them. */
 symmResult_t symm_comm_connect(symm_comm *c, const symm_mesh_addr *addrs, void *shared);
 /* After it: all ranks learn how it went, and get the same code and text. A cause counts before its

@@ -66,15 +66,15 @@ symmResult_t symm_mesh_listen(int rank, int nranks, int kind, const char *ifname
  * 10 s. */
 void symm_mesh_patience(symm_mesh *m, int ms);
 /* Step 2, after it: addrs[nranks] in rank order. Connects to lower ranks, accepts higher ones,
- * closes the listener. threads: `shared` is one pointer equal on all ranks (see
- * symm_mesh_share), else NULL. On error the caller closes the mesh. */
+ * closes the listener. threads: `shared` is the same block on all ranks (see symm_mesh_share), and
+ * the mesh takes over a reference of the caller's, also on error; else NULL. On error the caller
+ * closes the mesh. */
 symmResult_t symm_mesh_connect(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
                                const symm_wait *w);
-/* Threads only: the block of mailboxes. Rank 0 makes it and passes `shared` on; the last mesh that
- * closes frees it. */
+/* Threads only: the block of mailboxes, with one reference. Any thread; the last unshare, or the
+ * last mesh that closes, frees it. */
 symmResult_t symm_mesh_share(int nranks, void **shared);
-/* Rank 0, if it will not call symm_mesh_connect because the bootstrap failed. Else
- * symm_mesh_connect takes the block over. */
+void symm_mesh_share_ref(void *shared);
 void symm_mesh_unshare(void *shared);
 void symm_mesh_close(symm_mesh *m);
 

@@ -1,8 +1,7 @@
 /* mesh_threads.c - the control mesh between thread ranks: one mailbox per rank, in a block that all
  * ranks of the process share. A box has one queue per sender. Payloads are copied; fds are refused,
  * as threads share the table of descriptors. Runs in the thread that owns the mesh; put and hung_up
- * in any thread. Locks: `registry_lock` guards the list of blocks, and each box has a lock for its
- * queues. No thread holds two of them. */
+ * in any thread. Locks: each box has one for its queues. No thread holds two of them. */
 #include "mesh_impl.h"
 
 #include <errno.h>
@@ -37,10 +36,9 @@ typedef struct {
     queue *from;            /* [nranks] under lock */
 } box;
 
-typedef struct block {
-    struct block *next;
-    uintptr_t token; /* the value of `shared`: no pointer, as a late rank may come after the free */
-    int nranks, refs;                 /* under registry_lock */
+typedef struct {
+    int nranks;
+    _Atomic int refs;
     _Atomic uint8_t *joined, *closed; /* [nranks] */
     box *boxes;                       /* [nranks] */
 } block;
@@ -50,10 +48,6 @@ typedef struct {
     block *b;
     uint64_t seen; /* events of the own box that the last wait returned with */
 } mesh_threads;
-
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static block *registry;          /* under registry_lock */
-static uintptr_t registry_token; /* under registry_lock; the last one given out */
 
 /* ---- the shared block ---- */
 
@@ -99,7 +93,7 @@ symmResult_t symm_mesh_share(int nranks, void **shared) {
     block *b = SYMM_FAIL_ALLOC(mesh_share, calloc(1, sizeof *b));
     if (!b) return SYMM_ERR(symmOutOfMemory, "no memory for mailboxes");
     b->nranks = nranks;
-    b->refs = 1; /* rank 0's, which its connect takes over */
+    atomic_store_explicit(&b->refs, 1, memory_order_relaxed); /* nobody else has it yet */
     b->boxes = calloc((size_t)nranks, sizeof *b->boxes);
     b->joined = calloc((size_t)nranks, sizeof *b->joined);
     b->closed = calloc((size_t)nranks, sizeof *b->closed);
@@ -108,12 +102,7 @@ symmResult_t symm_mesh_share(int nranks, void **shared) {
         goto free_block;
     }
     for (int r = 0; r < nranks; r++) SYMM_TRY_GOTO(box_init(&b->boxes[r], nranks), free_block);
-    pthread_mutex_lock(&registry_lock);
-    b->token = ++registry_token;
-    b->next = registry;
-    registry = b;
-    pthread_mutex_unlock(&registry_lock);
-    *shared = (void *)b->token;
+    *shared = b;
     return symmSuccess;
 
 free_block:
@@ -121,35 +110,18 @@ free_block:
     return status;
 }
 
-static block **find(uintptr_t token) {
-    block **at = &registry;
-    while (*at && (*at)->token != token) at = &(*at)->next;
-    return at;
-}
-
-static void drop(uintptr_t token) {
-    block *last = NULL;
-    pthread_mutex_lock(&registry_lock);
-    block **at = find(token);
-    if (*at && --(*at)->refs == 0) {
-        last = *at;
-        *at = last->next;
-    }
-    pthread_mutex_unlock(&registry_lock);
-    if (last) block_free(last);
+void symm_mesh_share_ref(void *shared) {
+    block *b = shared;
+    SYMM_ASSERT(atomic_load_explicit(&b->refs, memory_order_relaxed) > 0);
+    /* relaxed: the caller's own reference keeps it */
+    atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
 }
 
 void symm_mesh_unshare(void *shared) {
-    drop((uintptr_t)shared);
-}
-
-/* Takes a reference; NULL if all ranks that had the block have closed it. */
-static block *attach(uintptr_t token, int rank) {
-    pthread_mutex_lock(&registry_lock);
-    block *b = *find(token);
-    if (b && rank != 0) b->refs++;
-    pthread_mutex_unlock(&registry_lock);
-    return b;
+    block *b = shared;
+    SYMM_ASSERT(!b || atomic_load_explicit(&b->refs, memory_order_relaxed) > 0);
+    /* Acquire and release: who frees comes after everyone's last use. */
+    if (b && atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1) block_free(b);
 }
 
 /* ---- events ---- */
@@ -345,14 +317,9 @@ static symmResult_t connect_threads(symm_mesh *m, const symm_mesh_addr *addrs, v
                                     const symm_wait *w) {
     mesh_threads *t = (mesh_threads *)m;
     (void)addrs;
-    block *b = attach((uintptr_t)shared, m->rank);
-    if (!b) {
-        m->blame = 0;
-        return SYMM_ERR(symmRemoteError, "rank 0 died or left before this rank came (%s)",
-                        w->stage);
-    }
+    block *b = shared;
     if (b->nranks != m->nranks) {
-        drop(b->token);
+        symm_mesh_unshare(b);
         return SYMM_ERR(symmInternalError, "mailboxes for another number of ranks than %d (%s)",
                         m->nranks, w->stage);
     }
@@ -377,7 +344,7 @@ static void close_threads(symm_mesh *m) {
     /* Release pairs with hung_up's acquire. */
     atomic_store_explicit(&b->closed[m->rank], 1, memory_order_release);
     notify_all(b, m->rank);
-    drop(b->token);
+    symm_mesh_unshare(b);
 }
 
 static int no_fd(const symm_mesh *m, int peer) {
