@@ -315,7 +315,7 @@ SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
  *    symmWindowDeregister) and symmCommShrink still work on the other ranks.
  *  - A call that had begun ends with symmAborted when it next waits for a peer. If it has all that
  *    it waits for it may succeed, so ranks may differ in whether the last call before the abort
- *    succeeded.
+ *    succeeded. This holds for the making of communicators from this one, too.
  *  - On GPUs a kernel has begun when it was given to its stream, and a graph when it was launched.
  *  - This rank's own calls have ended. A call of a peer that had begun may still write into windows
  *    of this rank until it next waits, and read its buffers; nobody writes into a buffer that is in

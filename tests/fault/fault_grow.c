@@ -169,5 +169,45 @@ static void new_ranks_that_are_wrong(void) {
     T_CHECK(!more);
 }
 
+/* ---- the old one is aborted ------------------------------------------------------------------ */
+
+static void *aborts(void *comm) {
+    kit_sleep(100);
+    T_OK(symmCommAbort(comm));
+    return NULL;
+}
+
+/* The new rank never comes. */
+static void aborted_rank(int rank, int n, void *arg) {
+    meeting *m = arg;
+    symmComm_t comm = old_one(m, rank, OLD), more = NULL;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    pthread_t other;
+    if (!comm) return;
+    config.blocking = m->maker;
+    T_EQ(pthread_create(&other, NULL, aborts, comm), 0);
+    const uint64_t start = symm_now_ns();
+    symmResult_t r = symmCommGrow(comm, n, meet(m, 1, rank), -1, &more, &config);
+    T_CHECK(config.blocking || r == symmInProgress);
+    while (r == symmInProgress) {
+        T_OK(symmCommGetAsyncError(more, &r));
+        usleep(500);
+    }
+    T_CHECK(r == symmAborted || r == symmRemoteError); /* of the two the later one */
+    T_CHECKF(fk_ms_since(start) < 1200, "%llu ms", (unsigned long long)fk_ms_since(start));
+    T_EQ(pthread_join(other, NULL), 0);
+    if (more) T_OK(symmCommDestroy(more));
+}
+
+static void the_old_one_is_aborted_meanwhile(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_SETUP_TIMEOUT", "8000", 1);
+    for (int blocking = 0; blocking < 2; blocking++) {
+        meeting *m = T_SHARED(sizeof *m);
+        m->maker = blocking;
+        T_FORK(OLD + 1, aborted_rank, m);
+    }
+}
+
 T_MAIN(T(processes_come), T(it_grows_again), T(it_grows_without_blocking), T(wrong_arguments),
-       T(new_ranks_that_are_wrong))
+       T(new_ranks_that_are_wrong), T(the_old_one_is_aborted_meanwhile))

@@ -79,7 +79,8 @@ static void splits_rank(int rank, int n, void *arg) {
     kit_barrier(&f->k, n);
     if (rank == f->victim) arm(rank);
     const uint64_t since = symm_now_ns();
-    const symmResult_t got = symmCommSplit(comm, 0, rank, &child, NULL);
+    const symmResult_t got = f->how ? symmCommShrink(comm, NULL, 0, &child, NULL, 0)
+                                    : symmCommSplit(comm, 0, rank, &child, NULL);
     expect_death(got, f->victim, since);
     T_CHECK(!child);
     kit_barrier(&f->k, n - 1);
@@ -88,7 +89,8 @@ static void splits_rank(int rank, int n, void *arg) {
 static void who_dies_before_a_child_connects_is_named(void) {
     T_EXPECT_WARNINGS();
     for (int victim = 0; victim < 3; victim++)
-        T_FORK_DIES(3, victim, splits_rank, hosts_new(1, 0, victim, 0));
+        for (int shrinks = 0; shrinks < 2; shrinks++)
+            T_FORK_DIES(3, victim, splits_rank, hosts_new(1, 0, victim, shrinks));
 }
 
 /* ---- a rank that cannot be reached ----------------------------------------------------------- */

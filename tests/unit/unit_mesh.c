@@ -125,6 +125,46 @@ static void bursts_arrive_whole_and_in_order(void) {
     kit_run_all(2, burst_rank, 0);
 }
 
+/* What is looked at stays where it is. */
+static void next_rank(int rank, int n, void *arg) {
+    kit *k = arg;
+    symm_mesh *m = kit_listen(k, rank, n);
+    symm_wait w = kit_wait("looking", KIT_MS);
+    uint8_t buf[SYMM_MESH_MAX] = {0}, sent[SYMM_MESH_MAX];
+    size_t got = 9;
+    T_EQ(symm_mesh_next(m, !rank, buf, sizeof buf, &got), 0); /* not connected */
+    T_OK(symm_mesh_connect(m, k->addrs, k->mailboxes, &w));
+    fill(sent, sizeof sent, 7);
+    if (rank) {
+        kit_barrier(k, n);
+        T_OK(symm_mesh_send(m, 0, SYMM_MSG_HANDLES, sent, sizeof sent, NULL, 0, &w));
+        T_OK(symm_mesh_send(m, 0, SYMM_MSG_BOOT, NULL, 0, NULL, 0, &w));
+    } else {
+        T_EQ(symm_mesh_next(m, 1, buf, sizeof buf, &got), 0);
+        T_EQ(got, 0);
+        kit_barrier(k, n);
+        while (!symm_mesh_next(m, 1, buf, 5, &got)) kit_sleep(1);
+        T_EQ(got, 5);
+        T_CHECK(!memcmp(buf, sent, 5) && !buf[5]);
+        T_EQ(symm_mesh_next(m, 1, buf, sizeof buf, &got), SYMM_MSG_HANDLES);
+        T_EQ(got, sizeof sent);
+        T_CHECK(!memcmp(buf, sent, got));
+        T_EQ(symm_mesh_next(m, 0, buf, sizeof buf, &got), 0); /* itself */
+        T_EQ(symm_mesh_next(m, 2, buf, sizeof buf, &got), 0);
+        T_OK(symm_mesh_recv(m, 1, SYMM_MSG_HANDLES, buf, sizeof buf, &got, NULL, 0, &w));
+        T_EQ(got, sizeof sent);
+        while (symm_mesh_next(m, 1, buf, sizeof buf, &got) != SYMM_MSG_BOOT) kit_sleep(1);
+        T_EQ(got, 0);
+        T_OK(symm_mesh_recv(m, 1, SYMM_MSG_BOOT, buf, sizeof buf, &got, NULL, 0, &w));
+        T_EQ(symm_mesh_next(m, 1, buf, sizeof buf, &got), 0);
+    }
+    symm_mesh_close(m);
+}
+
+static void the_next_message_is_looked_at(void) {
+    kit_run_all(2, next_rank, 0);
+}
+
 static void alarm_rank(int rank, int n, void *arg) {
     kit *k = arg;
     kit_alarms(1);
@@ -518,9 +558,10 @@ static void shared_mailboxes_end_with_their_users(void) {
 
 T_MAIN(T(processes_exchange_messages_and_fds), T(threads_exchange_messages),
        T(hosts_exchange_messages), T(threads_are_seventy_two), T(sockets_serve_threads),
-       T(bursts_arrive_whole_and_in_order), T(signals_interrupt_nothing),
-       T(a_receiver_at_its_fd_limit_says_so), T(a_received_descriptor_is_moved_or_refused),
-       T(no_fd_for_a_listener), T(no_fd_for_a_connection), T(surplus_and_unexpected_are_refused),
-       T(as_many_fds_as_come), T(misuse_is_refused), T(missing_ranks_are_named),
-       T(waits_end_by_deadline_and_check), T(a_revocation_is_obeyed_and_then_passed_over),
-       T(failpoints_fail_with_their_name), T(shared_mailboxes_end_with_their_users))
+       T(bursts_arrive_whole_and_in_order), T(the_next_message_is_looked_at),
+       T(signals_interrupt_nothing), T(a_receiver_at_its_fd_limit_says_so),
+       T(a_received_descriptor_is_moved_or_refused), T(no_fd_for_a_listener),
+       T(no_fd_for_a_connection), T(surplus_and_unexpected_are_refused), T(as_many_fds_as_come),
+       T(misuse_is_refused), T(missing_ranks_are_named), T(waits_end_by_deadline_and_check),
+       T(a_revocation_is_obeyed_and_then_passed_over), T(failpoints_fail_with_their_name),
+       T(shared_mailboxes_end_with_their_users))

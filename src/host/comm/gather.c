@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "call_log.h"
+#include "comm.h"
 #include "driver.h"
 #include "revoke.h"
 
@@ -32,9 +34,18 @@ int symm_comm_waits_long(symm_comm *c) {
     return 1;
 }
 
+/* The code comes with the text, a moment after the abort has begun. */
+symmResult_t symm_comm_check_parent(void *arg) {
+    const symm_comm *parent = arg;
+    SYMM_ASSERT(parent && parent->rank >= 0);
+    if (!symm_comm_is_aborted(parent) || !symm_comm_code(parent)) return symmSuccess;
+    return SYMM_ERR(symmAborted, "rank %d called symmCommAbort", parent->rank);
+}
+
 /* Polled while this thread waits in set-up. */
 static symmResult_t check(void *arg) {
     symm_comm *c = arg;
+    if (c->exchange.parent) SYMM_TRY(symm_comm_check_parent(c->exchange.parent));
     SYMM_TRY(symm_comm_used(c));
     for (int p = 0; c->mesh && p < c->nranks; p++) {
         if (p == c->rank || !symm_mesh_hung_up(c->mesh, p) || may_be_done(c, p)) continue;
@@ -44,8 +55,25 @@ static symmResult_t check(void *arg) {
     return symm_call_log_look(c);
 }
 
+symmResult_t symm_comm_origin(const symm_comm *c) {
+    symm_comm *parent = c->exchange.parent;
+    if (!parent) return symmSuccess;
+    return c->exchange.outlives ? symm_comm_check_parent(parent) : symm_comm_used(parent);
+}
+
+/* A rank that has ended the parent does not come to the mesh of the child, and may have told so
+ * over that of the parent alone. What its REVOKE says is more than the abort word. Deaths show in
+ * the steps themselves, with the rank as it is in the child. */
+static symmResult_t check_origin(const symm_comm *c) {
+    const symmResult_t r = symm_comm_origin(c);
+    if (c->exchange.outlives) return r; /* the parent may have ended */
+    if (!r || r == symmRemoteError) return symmSuccess;
+    return symm_mesh_cause_within(c->exchange.parent->mesh, r, 0);
+}
+
 /* While the mesh is being connected: its own steps see deaths, and know the reason. */
 static symmResult_t check_revoked(void *arg) {
+    SYMM_TRY(check_origin(arg));
     return symm_comm_async(arg);
 }
 

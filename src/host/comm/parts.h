@@ -55,7 +55,9 @@ typedef struct {
     int shares_space;            /* 1: with a communicator that all ranks had before */
     /* When a wait first saw that a peer had left, or was in a collective instead; 0: not seen. */
     uint64_t left_ns, astray_ns;
-    uint64_t wait_ns; /* thread ranks: when the wait began; 0 once it was told to be long */
+    uint64_t wait_ns;         /* thread ranks: when the wait began; 0 once it was told to be long */
+    struct symm_comm *parent; /* what it is made from, while it is made; else NULL */
+    int outlives; /* 1: of the parent's ends only this rank's symmCommAbort ends the making */
 } symm_comm_exchange;
 
 /* Owner: comm. Memory of the control blocks. Written by the thread that makes it. */

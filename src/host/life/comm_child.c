@@ -49,15 +49,16 @@ static symmResult_t check_args(const child_args *a) {
     return symm_config_check(symm_config_kept(&a->config, &config), &checked);
 }
 
-static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *a) {
+/* outlives: it is made of the ranks that are left of c, which may be over. */
+static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *a, int outlives) {
     symmConfig_t cfg = symm_config_child(c, &a->config);
     cfg.blocking =
         /* the child's bootstrap is the parent's mesh, which is in use until the child is made */
         SYMM_CONFIG_UNDEF;
-    const cu_context context = c->gpu ? c->gpu->context : NULL;
+    const symm_origin from = {c->gpu ? c->gpu->context : NULL, c, outlives};
     boot->meet = a->meet;
-    symmResult_t r = a->made ? symm_comm_build_in(context, boot, a->made)
-                             : symm_comm_open_in(context, boot, &cfg, a->out);
+    symmResult_t r = a->made ? symm_comm_build_from(&from, boot, a->made)
+                             : symm_comm_open_from(&from, boot, &cfg, a->out);
     symm_log_rank(c->rank);
     return r;
 }
@@ -228,7 +229,7 @@ static symmResult_t split(symm_comm *c, const child_args *a) {
         *a->out = NULL;
         return symmSuccess;
     }
-    status = open_child(c, boot, a);
+    status = open_child(c, boot, a, 0);
     learn_end(c, status);
     return status;
 }
@@ -326,7 +327,7 @@ static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *o
     }
     const int n = remaining(c, out, members, &rank);
     symm_boot_mesh_survive(boot, call, members, n, rank);
-    return open_child(c, boot, a);
+    return open_child(c, boot, a, 1);
 }
 
 /* 1: a rank has died since the ranks agreed on who goes on. A rank that found the death may have

@@ -84,14 +84,22 @@ void symm_comm_unshare(void *handle) {
 
 /* ---- the mesh step ---- */
 
-typedef struct { /* symm_wait's check while the ranks of several hosts connect */
+typedef struct { /* symm_wait's check while the ranks connect */
     symm_comm *c;
     symm_wait early;
     uint64_t look_ns, lost_ns; /* the next look; since when the bootstrap shows a loss */
 } connecting;
 
-/* A rank that dies before it has a connection to this one shows in the bootstrap alone. A rank that
- * gives up says why over the mesh: that may take a moment, and tells more. */
+/* A rank that gives up may have ended the parent with what it took for a death. */
+static int parent_lost(const symm_comm *c, symm_boot_loss *loss) {
+    loss->code = symm_comm_origin(c);
+    loss->rank = -1;
+    if (loss->code) snprintf(loss->text, sizeof loss->text, "%s", symm_status_text());
+    return loss->code != symmSuccess;
+}
+
+/* A rank that dies, or gives up, before it has a connection to this one shows in the bootstrap
+ * alone. A rank that gives up says why over the mesh: that may take a moment, and tells more. */
 static symmResult_t check_connecting(void *arg) {
     connecting *x = arg;
     symm_comm *c = x->c;
@@ -102,8 +110,9 @@ static symmResult_t check_connecting(void *arg) {
     if (now < x->look_ns) return symmSuccess;
     x->look_ns = now + LOOK_NS;
     for (int r = 0; r < c->nranks; r++) awaited[r] = r != c->rank && symm_mesh_fd(c->mesh, r) < 0;
-    SYMM_ASSERT(c->hosts > 1 && c->exchange.boot);
-    const int lost = symm_boot_lost(c->exchange.boot, awaited, &x->early, &loss);
+    SYMM_ASSERT(c->exchange.boot);
+    const int lost =
+        symm_boot_lost(c->exchange.boot, awaited, &x->early, &loss) || parent_lost(c, &loss);
     if (!lost || !x->lost_ns) x->lost_ns = lost ? now : 0;
     if (!lost || now - x->lost_ns < LOST_NS) return symmSuccess;
     symm_mesh_blame(c->mesh, loss.rank);
@@ -126,7 +135,8 @@ static symmResult_t check_settling(void *arg) {
 symmResult_t symm_comm_connect(symm_comm *c, const symm_mesh_addr *addrs, void *shared) {
     symm_wait w = symm_comm_wait_early(c, STAGE);
     connecting x = {.c = c, .early = w};
-    if (c->hosts > 1) w.check = check_connecting, w.arg = &x;
+    w.check = check_connecting;
+    w.arg = &x;
     return symm_mesh_connect(c->mesh, addrs, shared, &w);
 }
 

@@ -74,7 +74,7 @@ static symmResult_t grow_from(symm_comm *c, grow_args *a, symmConfig_t *config) 
     const symmResult_t r = agree(c, a);
     if (r && a->has_id) symm_boot_tcp_refuse(&a->at.id); /* the new ranks do not wait */
     a->at.rank = c->rank;
-    a->at.context = c->gpu ? c->gpu->context : NULL;
+    a->at.from = (symm_origin){c->gpu ? c->gpu->context : NULL, c, 1};
     return r;
 }
 
@@ -85,11 +85,13 @@ static symmResult_t grow_job(void *p) {
     if (!a->parent)
         return symm_comm_open_tcp(&a->at, symm_config_kept(&a->config, &config), a->out);
     SYMM_TRY(symm_comm_enter(a->parent, SYMM_ENTER_LIVE, &c));
-    const symmResult_t r = grow_from(c, a, &config);
+    symmResult_t r = grow_from(c, a, &config);
+    symm_comm_ref(c); /* the program may end it from here on */
     symm_comm_leave(c);
-    SYMM_TRY(r);
-    SYMM_ASSERT(a->at.rank >= 0 && a->at.rank < a->at.nranks);
-    return symm_comm_open_tcp(&a->at, &config, a->out);
+    SYMM_ASSERT(r || (a->at.rank >= 0 && a->at.rank < a->at.nranks));
+    if (!r) r = symm_comm_open_tcp(&a->at, &config, a->out);
+    symm_comm_unref(c);
+    return r;
 }
 
 /* Of a new rank. Rank 0 is always one of the old communicator's. */
@@ -112,7 +114,7 @@ static symmResult_t grow(symmComm_t comm, int nranks, const symmUniqueId_t *id, 
     a.at.nranks = nranks;
     if (id) a.at.id = *id;
     if (!comm) SYMM_TRY(check_new(&a));
-    if (!comm) a.at.context = symm_group_open() ? symm_backend_context() : NULL;
+    if (!comm) a.at.from.context = symm_group_open() ? symm_backend_context() : NULL;
     symm_config_keep(&a.config, config);
     return symm_group_run(comm ? (const void *)comm : newcomm, SYMM_JOB_BLOCKS, grow_job, &a,
                           sizeof a);

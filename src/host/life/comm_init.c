@@ -50,7 +50,7 @@ typedef struct {
     symm_meeting at;
     symm_config_copy config;
 } rank_args;
-_Static_assert(sizeof(rank_args) <= 288, "a group keeps no more of a call");
+_Static_assert(sizeof(rank_args) <= 304, "a group keeps no more of a call");
 
 static symmResult_t init_rank(void *p) {
     rank_args *a = p;
@@ -61,7 +61,7 @@ static symmResult_t init_rank(void *p) {
 static symmResult_t init_meeting(symmComm_t *comm, const symm_meeting *at,
                                  const symmConfig_t *config) {
     rank_args a = {comm, *at, {.given = 0}};
-    a.at.context = callers_context();
+    a.at.from.context = callers_context();
     symm_config_keep(&a.config, config);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_rank, &a, sizeof a);
 }
@@ -98,7 +98,8 @@ static symmResult_t init_boot(void *p) {
     symm_boot *boot;
     symmConfig_t config;
     SYMM_TRY(symm_boot_user_open(&a->cb, a->rank, a->nranks, &boot));
-    return symm_comm_open_in(a->context, boot, symm_config_kept(&a->config, &config), a->comm);
+    const symm_origin from = {.context = a->context};
+    return symm_comm_open_from(&from, boot, symm_config_kept(&a->config, &config), a->comm);
 }
 
 symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot,

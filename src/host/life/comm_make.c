@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/stats.h"
@@ -367,22 +368,32 @@ static symmResult_t build(symm_comm *c) {
         symm_driver_watch_kernels();
         symm_driver_note(c);
     }
+    c->exchange.parent = NULL; /* first: others use this one from here on */
     atomic_store_explicit(&c->entry.state, SYMM_COMM_LIVE, memory_order_release);
     if (c->failure.watch) symm_watch_look();
     return symmSuccess;
 }
 
-symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
+static symmResult_t settle_and_build(symm_comm *c, symm_boot *boot) {
+    SYMM_TRY(symm_comm_settle(c, boot, symmSuccess));
+    const symmResult_t r = build(c);
+    if (r == symmNotSupported || (r && c->nranks > SYMM_MAX_RANKS))
+        return symm_comm_settle(c, boot, r);
+    return r;
+}
+
+symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot, const symm_origin *from) {
     c->exchange.boot = boot;
+    SYMM_ASSERT(from->parent != c && (from->parent || !from->outlives));
+    c->exchange.parent = from->parent;
+    c->exchange.outlives = from->outlives;
     c->bootstrap = boot->ops->name;
     /* Behind a call they are set already, and an abort in another thread may be reading them. */
     if (c->rank != boot->rank) c->rank = boot->rank;
     if (c->nranks != boot->nranks) c->nranks = boot->nranks;
     symm_log_rank(c->rank);
-    SYMM_TRY(symm_comm_settle(c, boot, symmSuccess));
-    const symmResult_t r = build(c);
-    if (r == symmNotSupported || (r && c->nranks > SYMM_MAX_RANKS))
-        return symm_comm_settle(c, boot, r);
+    const symmResult_t r = settle_and_build(c, boot);
+    if (r) c->exchange.parent = NULL; /* which may end as soon as this returns */
     return r;
 }
 

@@ -41,24 +41,31 @@ symmConfig_t symm_config_child(const symm_comm *parent, const symm_config_copy *
 
 /* ---- comm_open.c ---- */
 
+/* What a communicator is made from. */
+typedef struct {
+    cu_context context; /* current meanwhile; NULL: as the thread has it */
+    symm_comm *parent;  /* its end ends the making; NULL: none */
+    int outlives;       /* 1: only this rank's symmCommAbort of it does: a shrink, a grow */
+} symm_origin;
+
 /* A record with its handle; nothing is exchanged. */
 symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out);
 /* Shell and build. A rank that cannot make the shell tells the others, so that all fail with the
  * same error. */
 symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out);
-/* The same with that context current meanwhile; NULL: as the thread has it. */
-symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmConfig_t *config,
-                               symmComm_t *out);
-/* Builds over boot, with that context current meanwhile, what a shell was made for; or tells the
- * others that it cannot. If they do without it: symmInvalidUsage, as the program has the handle. */
-symmResult_t symm_comm_build_in(cu_context context, symm_boot *boot, symm_comm *c);
+/* The same of another one. */
+symmResult_t symm_comm_open_from(const symm_origin *from, symm_boot *boot,
+                                 const symmConfig_t *config, symmComm_t *out);
+/* Builds over boot what a shell was made for, or tells the others that it cannot. If they do
+ * without it: symmInvalidUsage, as the program has the handle. */
+symmResult_t symm_comm_build_from(const symm_origin *from, symm_boot *boot, symm_comm *c);
 /* Open, where ranks meet over TCP; if config says so in another thread, the meeting included
  * (symmInProgress). */
 typedef struct {
     symmUniqueId_t id;
     int rank, nranks;
-    cu_context context; /* GPUs: of the thread that asked, where another one does it */
-    symmMeet_t meet;    /* what the ranks settle first; settle NULL: nothing */
+    symm_origin from; /* GPUs: the context of the thread that asked, where another one does it */
+    symmMeet_t meet;  /* what the ranks settle first; settle NULL: nothing */
 } symm_meeting;
 symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config,
                                 symmComm_t *out);
@@ -72,7 +79,7 @@ static inline void symm_comm_making(symm_comm *c, const char *what) {
 /* Builds everything over boot, which it owns from here on, and makes the communicator live. Fails
  * on all ranks with the same error. SYMM_ELSEWHERE: nothing is made, as the ranks have settled
  * (comm_meet.c). */
-symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
+symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot, const symm_origin *from);
 /* Undoes whatever build has done. */
 void symm_comm_unbuild(symm_comm *c);
 

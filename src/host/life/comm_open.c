@@ -77,7 +77,8 @@ static void drop_handle(symm_comm *c) {
     symm_handle_put(SYMM_KIND_COMM, c->handle);
 }
 
-symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out) {
+static symmResult_t open_from(const symm_origin *from, symm_boot *boot, const symmConfig_t *config,
+                              symmComm_t *out) {
     symm_comm *c;
     symm_log_rank(boot->rank);
     symmResult_t r =
@@ -85,28 +86,32 @@ symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmCom
     if (r) return symm_comm_refuse(boot, r);
     c->config.blocking =
         1; /* communicators made from it without a config are made in the call too */
-    r = symm_comm_build(c, boot);
+    r = symm_comm_build(c, boot, from);
     if (r) drop_handle(c);
     if (!r || r == SYMM_ELSEWHERE) *out = r ? NULL : c->handle;
     return r == SYMM_ELSEWHERE ? symmSuccess : r;
 }
 
-symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmConfig_t *config,
-                               symmComm_t *out) {
+symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out) {
+    return open_from(&(symm_origin){.parent = NULL}, boot, config, out);
+}
+
+symmResult_t symm_comm_open_from(const symm_origin *from, symm_boot *boot,
+                                 const symmConfig_t *config, symmComm_t *out) {
     symm_cuda_scope scope;
-    symmResult_t r = context ? symm_cuda_push_context(context, &scope) : symmSuccess;
+    symmResult_t r = from->context ? symm_cuda_push_context(from->context, &scope) : symmSuccess;
     if (r) return symm_comm_refuse(boot, r);
-    r = symm_comm_open(boot, config, out);
-    if (context) symm_cuda_pop(&scope);
+    r = open_from(from, boot, config, out);
+    if (from->context) symm_cuda_pop(&scope);
     return r;
 }
 
-symmResult_t symm_comm_build_in(cu_context context, symm_boot *boot, symm_comm *c) {
+symmResult_t symm_comm_build_from(const symm_origin *from, symm_boot *boot, symm_comm *c) {
     symm_cuda_scope scope;
-    symmResult_t r = context ? symm_cuda_push_context(context, &scope) : symmSuccess;
+    symmResult_t r = from->context ? symm_cuda_push_context(from->context, &scope) : symmSuccess;
     if (r) return symm_comm_refuse(boot, r);
-    r = symm_comm_build(c, boot);
-    if (context) symm_cuda_pop(&scope);
+    r = symm_comm_build(c, boot, from);
+    if (from->context) symm_cuda_pop(&scope);
     if (r != SYMM_ELSEWHERE) return r;
     symm_status_adopt("the ranks have settled to do without a communicator");
     return symmInvalidUsage; /* of use to nobody: no line in the log */
@@ -133,9 +138,13 @@ static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
     c->params.setup_timeout_ms = bad ? 300000 : params.setup_timeout_ms;
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     symm_comm_making(c, "waiting for the ranks to come");
-    SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
+    c->exchange.parent = at->from.parent; /* for that wait */
+    c->exchange.outlives = at->from.outlives;
+    bad = symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot);
+    c->exchange.parent = NULL;
+    SYMM_TRY(bad);
     boot->meet = at->meet;
-    return symm_comm_build_in(at->context, boot, c);
+    return symm_comm_build_from(&at->from, boot, c);
 }
 
 /* After a failure symmCommGetAsyncError returns it, and symmCommDestroy cleans up. */
@@ -146,6 +155,7 @@ static void *make_behind(void *arg) {
     if (r) symm_comm_fail(m.c, r, -1, symm_status_text());
     if (r) atomic_store_explicit(&m.c->entry.state, SYMM_COMM_LIVE, memory_order_release);
     symm_comm_unref(m.c);
+    if (m.at.from.parent) symm_comm_unref(m.at.from.parent);
     if (m.at.meet.release) m.at.meet.release(m.at.meet.ctx);
     SYMM_STAT_ADD(threads, -1);
     return NULL;
@@ -156,8 +166,9 @@ static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
     making *m = SYMM_FAIL_ALLOC(behind_alloc, malloc(sizeof *m));
     if (!m) return SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");
     *m = (making){c, *at};
-    if (!m->at.context) m->at.context = symm_backend_context();
+    if (!m->at.from.context) m->at.from.context = symm_backend_context();
     symm_comm_ref(c); /* the thread's */
+    if (at->from.parent) symm_comm_ref(at->from.parent);
     SYMM_STAT_ADD(threads, 1);
     int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, m));
     if (!e) {
@@ -166,6 +177,7 @@ static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
     }
     SYMM_STAT_ADD(threads, -1);
     free(m);
+    if (at->from.parent) symm_comm_unref(at->from.parent);
     symm_comm_unref(c);
     return SYMM_ERR(symmSystemError, "cannot start a thread for non-blocking creation: %s",
                     strerror(e));
@@ -205,8 +217,10 @@ symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *conf
     int ms = symm_param_load(&params) ? 300000 : (int)params.setup_timeout_ms;
     if (!bad && checked.timeoutMs != SYMM_CONFIG_UNDEF && config) ms = checked.timeoutMs;
     symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000ull,
-                   .stage = "creating a communicator"};
+                   .stage = "creating a communicator",
+                   .check = at->from.parent ? symm_comm_check_parent : NULL,
+                   .arg = at->from.parent};
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
     boot->meet = at->meet;
-    return symm_comm_open_in(at->context, boot, config, out);
+    return symm_comm_open_from(&at->from, boot, config, out);
 }

@@ -68,6 +68,11 @@ static symmResult_t recv_message(boot_mesh *b, int peer, char *message, size_t *
     return symm_mesh_recv(b->mesh, peer, piece_type(b), message, SYMM_MESH_MAX, got, NULL, 0, w);
 }
 
+/* The sender's exchange has failed. */
+static int tells_failure(const piece_head *h) {
+    return h->code > symmSuccess && h->code < symmNumResults;
+}
+
 /* The next message of this session. */
 static symmResult_t recv_head(boot_mesh *b, int peer, char *message, size_t *got,
                               piece_head *theirs, const symm_wait *w) {
@@ -79,7 +84,7 @@ static symmResult_t recv_head(boot_mesh *b, int peer, char *message, size_t *got
                             symm_boot_stage(w));
         memcpy(theirs, message, sizeof *theirs);
     } while (theirs->session != b->session);
-    if (theirs->code <= symmSuccess || theirs->code >= symmNumResults) return symmSuccess;
+    if (!tells_failure(theirs)) return symmSuccess;
     return SYMM_ERR((symmResult_t)theirs->code, "rank %d of the parent gave up: %.*s", peer,
                     (int)(*got - sizeof *theirs), message + sizeof *theirs);
 }
@@ -180,17 +185,35 @@ static void mesh_close(symm_boot *b) {
     free(b);
 }
 
-/* The parent's connections show who is gone, and not who has given up. */
+/* Its last piece comes next, as this rank has taken its part of all exchanges before. */
+static int gave_up(const boot_mesh *b, int peer, symm_boot_loss *loss) {
+    char message[sizeof(piece_head) + 200];
+    size_t got;
+    piece_head theirs;
+    if (symm_mesh_next(b->mesh, peer, message, sizeof message, &got) != piece_type(b) ||
+        got < sizeof theirs)
+        return 0;
+    memcpy(&theirs, message, sizeof theirs);
+    if (theirs.session != b->session || !tells_failure(&theirs)) return 0;
+    loss->code = (symmResult_t)theirs.code;
+    snprintf(loss->text, sizeof loss->text, "rank %d of the parent gave up: %.*s", peer,
+             (int)(got - sizeof theirs), message + sizeof theirs);
+    return 1;
+}
+
+/* The parent's connections show who is gone, and of a shrink who has given up. Who gives up a split
+ * ends the parent, whose own signs are sooner seen. */
 static int mesh_lost(symm_boot *base, const uint8_t *awaited, const symm_wait *w,
                      symm_boot_loss *loss) {
     const boot_mesh *b = (const boot_mesh *)base;
     (void)awaited;
     for (int r = 0; r < base->nranks; r++) {
         const int p = b->members[r];
-        if (r == base->rank || (symm_mesh_alive(b->mesh, p) && !symm_mesh_hung_up(b->mesh, p)))
-            continue;
-        loss->code = symmRemoteError;
+        if (r == base->rank) continue;
         loss->rank = r;
+        if (b->session && gave_up(b, p, loss)) return 1;
+        if (symm_mesh_alive(b->mesh, p) && !symm_mesh_hung_up(b->mesh, p)) continue;
+        loss->code = symmRemoteError;
         snprintf(loss->text, sizeof(loss->text), "rank %d died or left while %s", r,
                  symm_boot_stage(w));
         return 1;

@@ -141,6 +141,10 @@ symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, siz
 symmResult_t symm_mesh_recv_some(symm_mesh *m, int peer, int type, void *payload, size_t cap,
                                  size_t *got, int *fds, int *nfds, const symm_wait *w);
 
+/* The type of the next message of peer, which stays where it is, and the beginning of its payload;
+ * 0: none has come. Never blocks. */
+int symm_mesh_next(symm_mesh *m, int peer, void *payload, size_t cap, size_t *got);
+
 /* The socket to peer for poll(2), -1 if none (self, thread ranks). Do not read from it. */
 int symm_mesh_fd(const symm_mesh *m, int peer);
 int symm_mesh_alive(const symm_mesh *m, int peer);

@@ -53,6 +53,9 @@ typedef struct {
     symmResult_t (*take)(symm_mesh *m, int peer, int *state);
     /* Sleeps until something of want[nranks] may be there, at most ms; sets MESH_LOST bits. */
     void (*wait)(symm_mesh *m, uint8_t *want, int ms);
+    /* Copies the beginning of the next message of peer, header and payload, and leaves it there;
+     * returns how many bytes, 0: none. */
+    size_t (*next)(symm_mesh *m, int peer, uint8_t *raw, size_t cap);
     int (*hung_up)(const symm_mesh *m, int peer); /* any thread */
     int (*fd)(const symm_mesh *m, int peer);      /* any thread */
     void (*close)(symm_mesh *m);                  /* frees what the kind holds, not m's own parts */

@@ -77,6 +77,20 @@ symmResult_t symm_mesh_take_any(symm_mesh *m, int peer, int *state) {
     return symmSuccess;
 }
 
+int symm_mesh_next(symm_mesh *m, int peer, void *payload, size_t cap, size_t *got) {
+    uint8_t raw[SYMM_WIRE_HEADER + SYMM_MESH_MAX];
+    symm_wire_msg head;
+    *got = 0;
+    if (!symm_mesh_is_peer(m, peer)) return 0;
+    const size_t n = m->ops->next(m, peer, raw, sizeof raw);
+    if (n < SYMM_WIRE_HEADER || symm_wire_head(raw, SYMM_MESH_MAX, MESH_SCM_MAX, &head) ||
+        n - SYMM_WIRE_HEADER < head.bytes)
+        return 0; /* of a stream: it has not come whole */
+    *got = head.bytes < cap ? head.bytes : cap;
+    if (*got) memcpy(payload, raw + SYMM_WIRE_HEADER, *got);
+    return head.type;
+}
+
 symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state) {
     symm_will x;
     SYMM_ASSERT(!m->in.nfds); /* the caller has taken over those of the last one, or closed them */

@@ -245,6 +245,18 @@ static int peek(symm_mesh *m, int peer, symm_mesh_news *news) {
     return bytes > 0;
 }
 
+static size_t next_tcp(symm_mesh *m, int peer, uint8_t *raw, size_t cap) {
+    symm_mesh_tcp *t = (symm_mesh_tcp *)m;
+    symm_mesh_link *l = &t->links[peer];
+    symm_mesh_news news = {0};
+    if (l->broken || !peek(m, peer, &news)) return 0; /* which takes the WORDs in front */
+    pthread_mutex_lock(&t->lock);
+    const size_t bytes = look(t, l), some = bytes < cap ? bytes : cap;
+    memcpy(raw, t->peeked, some);
+    pthread_mutex_unlock(&t->lock);
+    return some;
+}
+
 /* ---- waiting ---- */
 
 static short events_of(const symm_mesh_link *l, int want) {
@@ -324,6 +336,7 @@ static const symm_mesh_ops tcp_ops = {
     .put = put,
     .take = take,
     .wait = wait_tcp,
+    .next = next_tcp,
     .hung_up = hung_up,
     .fd = peer_fd,
     .close = close_tcp,

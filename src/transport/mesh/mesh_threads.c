@@ -271,6 +271,22 @@ static symmResult_t take(symm_mesh *m, int peer, int *state) {
     return symmSuccess;
 }
 
+static size_t next_threads(symm_mesh *m, int peer, uint8_t *raw, size_t cap) {
+    block *b = ((mesh_threads *)m)->b;
+    size_t bytes = 0;
+    if (!b) return 0;
+    box *x = &b->boxes[m->rank];
+    pthread_mutex_lock(&x->lock);
+    const note *n = x->from[peer].first;
+    if (n && SYMM_WIRE_HEADER + n->head.bytes <= cap) {
+        symm_wire_put(&n->head, raw);
+        if (n->head.bytes) memcpy(raw + SYMM_WIRE_HEADER, n->payload, n->head.bytes);
+        bytes = SYMM_WIRE_HEADER + n->head.bytes;
+    }
+    pthread_mutex_unlock(&x->lock);
+    return bytes;
+}
+
 /* ---- life ---- */
 
 /* Acquire pairs with the release in set_state: a rank's REVOKE is seen with its state. */
@@ -358,6 +374,7 @@ static const symm_mesh_ops threads_ops = {
     .put = put,
     .take = take,
     .wait = wait_threads,
+    .next = next_threads,
     .hung_up = hung_up,
     .fd = no_fd,
     .close = close_threads,

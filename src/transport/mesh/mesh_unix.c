@@ -75,6 +75,16 @@ static void wait_unix(symm_mesh *m, uint8_t *want, int ms) {
     }
 }
 
+/* The kernel keeps the fds of a message that is only looked at. */
+static size_t next_unix(symm_mesh *m, int peer, uint8_t *raw, size_t cap) {
+    const int fd = ((symm_mesh_unix *)m)->fds[peer];
+    ssize_t n;
+    if (fd < 0) return 0;
+    do n = recv(fd, raw, cap, MSG_PEEK | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    return n > 0 ? (size_t)n : 0;
+}
+
 static int hung_up(const symm_mesh *m, int peer) {
     struct pollfd p = {.fd = ((const symm_mesh_unix *)m)->fds[peer], .events = POLLRDHUP};
     if (p.fd < 0) return 0;
@@ -109,6 +119,7 @@ static const symm_mesh_ops unix_ops = {
     .put = put,
     .take = take,
     .wait = wait_unix,
+    .next = next_unix,
     .hung_up = hung_up,
     .fd = peer_fd,
     .close = close_unix,
