@@ -77,8 +77,8 @@ $(1)/mpi-plugin/%.o: mpi-plugin/%.c $(1)/flags
 
 $(PMPI_MPI:%=$(1)/mpi-plugin/%.o): $(1)/mpi-plugin/%.o: src/transport/mpi/%.c $(1)/flags
 	@$$(call say,MPICC,$$@)
-	$(Q)$(WITH_MPI) -include mpi-plugin/weak.h $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) \
-	  $$(DEPS) -c $$< -o $$@
+	$(Q)$(WITH_MPI) -include mpi-plugin/names.h -include mpi-plugin/weak.h $$(ALL_CPPFLAGS) $(2) \
+	  $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
 
 $(1)/%.o: %.c $(1)/flags
 	@$$(call say,CC,$$@)

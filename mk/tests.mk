@@ -31,7 +31,7 @@ ON_FIBERS    := unit_kernels unit_hosts_kernels unit_p2p_kernels unit_p2p_leave 
 UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,$(ON_FIBERS)),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)
-MP_TESTS     := $(if $(HAVE_MPI),$(filter-out $(if $(HAVE_PMPI),,mp_pmpi),$(call names,mp)))
+MP_TESTS     := $(if $(HAVE_MPI),$(filter-out $(if $(HAVE_PMPI),,mp_pmpi%),$(call names,mp)))
 GPU_TESTS    := $(call names,gpu)
 MPG_TESTS    := $(if $(HAVE_MPI),$(call names,mpg))
 BENCHES      := $(filter-out $(if $(HAVE_PMPI),,bench_pmpi),$(call names,bench))
@@ -144,8 +144,8 @@ $(TEST)/mp_nccl: $(NCCL_LIB)
 $(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'
 
 # The same, over what is preloaded into MPI programs: before MPI among the libraries.
-$(TEST)/mp_pmpi $(TEST)/bench_pmpi: $(PMPI_LIB)
-$(TEST)/mp_pmpi $(TEST)/bench_pmpi: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)'
+$(addprefix $(TEST)/,mp_pmpi mp_pmpi_life bench_pmpi): $(PMPI_LIB)
+$(addprefix $(TEST)/,mp_pmpi mp_pmpi_life bench_pmpi): BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)'
 
 $(addprefix $(TEST)/,$(filter-out $(DEVICE_UNITS),$(ON_FIBERS))): $(EMU_OBJ)
 $(DEVICE_UNITS:%=$(TEST)/%): $(filter-out %/emu_kernels.o,$(EMU_OBJ)) $(EMU_DEV_OBJ)

@@ -45,7 +45,7 @@ static symmResult_t scatter_reduced(pmpi_state *s, const void *sendbuf, void *re
     const size_t mine = s->counts[s->rank], bytes = mine / e->each * e->bytes;
     void *to = in_place ? pmpi_room(s, 1, bytes ? bytes : 1) : recvbuf;
     const void *in = in_place ? recvbuf : sendbuf;
-    if (!to) return no_room();
+    if (in_place && !to) return no_room();
     const symmResult_t r =
         alike ? symmReduceScatter(in, to, mine, e->type, e->op, s->symm, NULL)
               : symmReduceScatterv(in, to, s->counts, e->type, e->op, s->symm, NULL);

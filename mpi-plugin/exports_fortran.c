@@ -21,9 +21,8 @@ static int number(const void *at) {
     return *(const MPI_Fint *)at;
 }
 
-typedef void function(void);
-static function *next(const char *name) {
-    function *f = (function *)dlsym(RTLD_NEXT, name);
+pmpi_function *pmpi_next(const char *name) {
+    pmpi_function *f = (pmpi_function *)dlsym(RTLD_NEXT, name);
     if (f) return f;
     pmpi_warn("%s: MPI was loaded later than this library, where it cannot be found", name);
     abort();
@@ -51,14 +50,14 @@ static function *next(const char *name) {
 #define COMM(i)   PMPI_Comm_f2c(number(a##i))
 
 /* error: may be absent in `use mpi_f08`, and is NULL then. */
-#define NAMED(symbol, call, n, ...)                                           \
-    EXPORT void symbol(ARGS_##n, MPI_Fint *error) {                           \
-        if (!(void *)MPI_COMM_WORLD) {                                        \
-            ((void (*)(ARGS_##n, MPI_Fint *))next(#symbol))(SAME_##n, error); \
-            return;                                                           \
-        }                                                                     \
-        const int r = MPI_##call(__VA_ARGS__);                                \
-        if (error) *error = r;                                                \
+#define NAMED(symbol, call, n, ...)                                                \
+    EXPORT void symbol(ARGS_##n, MPI_Fint *error) {                                \
+        if (!(void *)MPI_COMM_WORLD) {                                             \
+            ((void (*)(ARGS_##n, MPI_Fint *))pmpi_next(#symbol))(SAME_##n, error); \
+            return;                                                                \
+        }                                                                          \
+        const int r = MPI_##call(__VA_ARGS__);                                     \
+        if (error) *error = r;                                                     \
     }
 #define FORTRAN(call, name, n, ...)            \
     NAMED(mpi_##name##_, call, n, __VA_ARGS__) \

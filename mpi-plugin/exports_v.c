@@ -41,7 +41,8 @@ static symmResult_t load_parts(pmpi_state *s, sides *v) {
     v->d.at = pmpi_room(s, 0, bytes_of(&v->d) + 1);
     if (!v->d.at) return no_room();
     for (int p = 0; p < s->n; p++)
-        if (!packed(s, part_at(v, p), (size_t)v->counts[p], v->d.type, &v->d.l, v->d.at + v->at[p]))
+        if (v->bytes[p] &&
+            !packed(s, part_at(v, p), (size_t)v->counts[p], v->d.type, &v->d.l, v->d.at + v->at[p]))
             return symmInternalError;
     return symmSuccess;
 }
@@ -146,80 +147,66 @@ EXPORT int MPI_Alltoallv(const void *sendbuf, const int sendcounts[], const int 
 
 /* ---- one root, which alone knows the counts -------------------------------------------------- */
 
-static symmResult_t of_mpi(int r) {
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int n;
-    if (r == MPI_SUCCESS) return symmSuccess;
-    PMPI_Error_string(r, text, &n);
-    pmpi_warn("a message of MPI's: %s", text);
-    return symmSystemError;
-}
-/* A message of MPI's that is shorter than expected is no error of MPI's. */
-static symmResult_t receive_of_mpi(pmpi_state *s, void *at, size_t bytes, int peer) {
-    MPI_Status status;
-    int got = 0;
-    const symmResult_t r =
-        of_mpi(PMPI_Recv(at, (int)bytes, MPI_BYTE, peer, s->round, s->beside, &status));
-    if (!r) PMPI_Get_count(&status, MPI_BYTE, &got);
-    if (r || (size_t)got == bytes) return r;
-    pmpi_warn("rank %d sent %d bytes, %zu were expected", peer, got, bytes);
-    return symmMismatch;
-}
 /* No rank but the root knows how large the call is, so each message is decided about by itself: its
- * two ranks know its bytes. One that symm is slower with is a message of MPI's, beside the
- * program's. One without bytes is sent too: where a program's counts differ, both ranks hear of
- * it. */
-static symmResult_t message(pmpi_state *s, int call, int sends, void *at, size_t bytes, int peer) {
-    if (bytes > INT_MAX || pmpi_serves(s, call, bytes))
-        return sends ? symmSend(at, bytes, symmUint8, peer, s->symm, NULL)
-                     : symmRecv(at, bytes, symmUint8, peer, s->symm, NULL);
-    if (sends) return of_mpi(PMPI_Send(at, (int)bytes, MPI_BYTE, peer, s->round, s->beside));
-    return receive_of_mpi(s, at, bytes, peer);
+ * two ranks know its bytes. MPI carries those that symm is slower with, in the same call without
+ * the others. MPI counts no more than INT_MAX bytes. */
+static int is_ours(const pmpi_state *s, int call, size_t bytes) {
+    return bytes > INT_MAX || pmpi_serves(s, call, bytes);
 }
-/* What the root has for itself, as the root and as one of the ranks. */
-static symmResult_t copy_own(char *part, size_t bytes, const side *own, int to_root) {
-    if (bytes != bytes_of(own)) {
-        pmpi_warn("the root has %zu bytes for itself, and %zu as one of the ranks", bytes,
-                  bytes_of(own));
-        return symmInvalidArgument;
-    }
-    if (bytes) memcpy(to_root ? part : own->at, to_root ? own->at : part, bytes);
-    return symmSuccess;
-}
-/* A message for each of the root's parts, one after the other: every other rank has one alone. All
- * are made, also where one has failed: a peer that waits for MPI hears of nothing else. own: what
- * this rank has, or gets; NULL: the root's stays where it is. */
-static symmResult_t messages(pmpi_state *s, int call, int root, const sides *parts,
-                             const side *own) {
-    const int to_root = call == CALL_Gatherv;
-    symmResult_t first = symmSuccess;
-    if (s->rank != root) return message(s, call, to_root, own->at, bytes_of(own), root);
+
+/* At the root: `rest` gets the counts that are MPI's, and in v->bytes stay those that are not. The
+ * root's own part is MPI's. own: its bytes as one of the ranks; NULL: it stays where it is. */
+static symmResult_t divide(const pmpi_state *s, int call, sides *v, const side *own, int *rest) {
+    const size_t mine = v->bytes[s->rank];
     for (int p = 0; p < s->n; p++) {
-        char *at = parts->d.at + parts->at[p];
-        symmResult_t r = symmSuccess;
-        if (p != root)
-            r = message(s, call, !to_root, at, parts->bytes[p], p);
-        else if (own)
-            r = copy_own(at, parts->bytes[p], own, to_root);
+        const int ours = p != s->rank && is_ours(s, call, v->bytes[p]);
+        rest[p] = ours ? 0 : v->counts[p];
+        if (!ours) v->bytes[p] = 0;
+    }
+    if (!own || mine == bytes_of(own)) return symmSuccess;
+    pmpi_warn("the root has %zu bytes for itself, and %zu as one of the ranks", mine,
+              bytes_of(own));
+    rest[s->rank] = 0;
+    return symmInvalidArgument;
+}
+/* The root's messages, one after the other: every other rank has one alone. All are made, also
+ * where one has failed. One without bytes is sent too: where a program's counts differ, both ranks
+ * hear of it. */
+static symmResult_t messages(pmpi_state *s, int call, const sides *v, const int *rest) {
+    const int none = is_ours(s, call, 0);
+    symmResult_t first = symmSuccess;
+    for (int p = 0; p < s->n; p++) {
+        if (p == s->rank || (!v->bytes[p] && (rest[p] || !none))) continue;
+        char *at = v->d.at + v->at[p];
+        const symmResult_t r = call == CALL_Gatherv
+                                   ? symmRecv(at, v->bytes[p], symmUint8, p, s->symm, NULL)
+                                   : symmSend(at, v->bytes[p], symmUint8, p, s->symm, NULL);
         if (!first) first = r;
     }
     return first;
 }
-
-/* This rank has no message. Who waits for it by MPI gets one that is too short. */
-static void send_nothing(pmpi_state *s, int call, size_t bytes, int peer) {
-    if (bytes && bytes <= INT_MAX && !pmpi_serves(s, call, bytes))
-        (void)of_mpi(PMPI_Send(NULL, 0, MPI_BYTE, peer, s->round, s->beside));
+static int *rest_of(const pmpi_state *s) {
+    return (int *)(s->counts + 2 * (size_t)s->n);
+}
+/* What MPI gets as this rank's count. */
+static int rest_of_mine(const pmpi_state *s, int call, int is_root, size_t bytes, int count) {
+    if (is_root) return rest_of(s)[s->rank] ? count : 0;
+    return is_ours(s, call, bytes) ? 0 : count;
 }
 
 static symmResult_t gather(pmpi_state *s, side *in, sides *out, int in_place, int root) {
-    symmResult_t r = s->rank == root ? room_for_parts(s, out) : symmSuccess;
-    if (in_place) out->bytes[root] = 0; /* nothing to unpack */
-    if (!r && !in_place) r = load(s, in);
-    if (r && s->rank != root) send_nothing(s, CALL_Gatherv, bytes_of(in), root);
-    if (!r) r = messages(s, CALL_Gatherv, root, out, in_place ? NULL : in);
-    return s->rank == root ? store_parts(s, out, r) : r;
+    if (s->rank != root) {
+        if (!is_ours(s, CALL_Gatherv, bytes_of(in))) return symmSuccess;
+        const symmResult_t r = load(s, in);
+        return r ? r : symmSend(in->at, bytes_of(in), symmUint8, root, s->symm, NULL);
+    }
+    const symmResult_t differs = divide(s, CALL_Gatherv, out, in_place ? NULL : in, rest_of(s));
+    symmResult_t r = room_for_parts(s, out);
+    if (!r) r = messages(s, CALL_Gatherv, out, rest_of(s));
+    r = store_parts(s, out, r);
+    return r ? r : differs;
 }
+/* MPI's part comes last and always: its ranks wait for each other, whatever became of ours. */
 EXPORT int MPI_Gatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
                        const int recvcounts[], const int displs[], MPI_Datatype recvtype, int root,
                        MPI_Comm comm) {
@@ -227,11 +214,15 @@ EXPORT int MPI_Gatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype
     const int in_place = sendbuf == MPI_IN_PLACE, is_root = s && s->rank == root;
     side in = {0};
     sides out = {0};
-    if (s && root >= 0 && root < s->n && pmpi_beside(s) &&
+    if (s && root >= 0 && root < s->n &&
         (!is_root || is_sides(s, &out, recvbuf, recvcounts, displs, recvtype, s->counts)) &&
         (in_place ? is_root : is_side(&in, (void *)(uintptr_t)sendbuf, sendcount, sendtype))) {
         const size_t bytes = is_root ? bytes_of(&out.d) / (size_t)s->n : bytes_of(&in);
-        return pmpi_end(s, CALL_Gatherv, bytes, gather(s, &in, &out, in_place, root));
+        const int ours = pmpi_end(s, CALL_Gatherv, bytes, gather(s, &in, &out, in_place, root));
+        const int mpis = PMPI_Gatherv(
+            sendbuf, rest_of_mine(s, CALL_Gatherv, is_root, bytes, sendcount), sendtype, recvbuf,
+            is_root ? rest_of(s) : NULL, displs, recvtype, root, comm);
+        return ours ? ours : mpis;
     }
     pmpi_count(CALL_Gatherv, 0, 0);
     return PMPI_Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root,
@@ -239,10 +230,16 @@ EXPORT int MPI_Gatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype
 }
 
 static symmResult_t scatter(pmpi_state *s, sides *in, side *out, int in_place, int root) {
-    symmResult_t r = s->rank == root ? load_parts(s, in) : symmSuccess;
-    if (!r && !in_place) r = room(s, out);
-    if (!r) r = messages(s, CALL_Scatterv, root, in, in_place ? NULL : out);
-    return in_place ? r : store(s, out, r);
+    if (s->rank != root) {
+        if (!is_ours(s, CALL_Scatterv, bytes_of(out))) return symmSuccess;
+        symmResult_t r = room(s, out);
+        if (!r) r = symmRecv(out->at, bytes_of(out), symmUint8, root, s->symm, NULL);
+        return store(s, out, r);
+    }
+    const symmResult_t differs = divide(s, CALL_Scatterv, in, in_place ? NULL : out, rest_of(s));
+    symmResult_t r = load_parts(s, in);
+    if (!r) r = messages(s, CALL_Scatterv, in, rest_of(s));
+    return r ? r : differs;
 }
 EXPORT int MPI_Scatterv(const void *sendbuf, const int sendcounts[], const int displs[],
                         MPI_Datatype sendtype, void *recvbuf, int recvcount, MPI_Datatype recvtype,
@@ -251,12 +248,16 @@ EXPORT int MPI_Scatterv(const void *sendbuf, const int sendcounts[], const int d
     const int in_place = recvbuf == MPI_IN_PLACE, is_root = s && s->rank == root;
     sides in = {0};
     side out = {0};
-    if (s && root >= 0 && root < s->n && pmpi_beside(s) &&
+    if (s && root >= 0 && root < s->n &&
         (!is_root ||
          is_sides(s, &in, (void *)(uintptr_t)sendbuf, sendcounts, displs, sendtype, s->counts)) &&
         (in_place ? is_root : is_side(&out, recvbuf, recvcount, recvtype))) {
         const size_t bytes = is_root ? bytes_of(&in.d) / (size_t)s->n : bytes_of(&out);
-        return pmpi_end(s, CALL_Scatterv, bytes, scatter(s, &in, &out, in_place, root));
+        const int ours = pmpi_end(s, CALL_Scatterv, bytes, scatter(s, &in, &out, in_place, root));
+        const int mpis = PMPI_Scatterv(
+            sendbuf, is_root ? rest_of(s) : NULL, displs, sendtype, recvbuf,
+            rest_of_mine(s, CALL_Scatterv, is_root, bytes, recvcount), recvtype, root, comm);
+        return ours ? ours : mpis;
     }
     pmpi_count(CALL_Scatterv, 0, 0);
     return PMPI_Scatterv(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root,

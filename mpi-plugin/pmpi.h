@@ -5,7 +5,9 @@
  *   exports_v.c         those with a count per rank
  *   exports_fortran.c   the same functions for Fortran
  *   sides.c             the program's buffers as bytes without gaps
+ *   exports_life.c      ends of communicators and of MPI, which are not taken but noticed
  *   state.c             what there is for each MPI communicator, and when
+ *   opening.c           whether and how its symm communicator is made
  *   types.c             MPI's types and reductions as symm's; types with gaps
  *   report.c            counters, and the line at exit
  *
@@ -40,9 +42,8 @@ typedef struct pmpi_state {
     unsigned seen;              /* calls that MPI served while it was young */
     void *spare[2]; /* what goes in and what comes out, where the program's type has gaps */
     size_t room[2];
-    MPI_Comm beside; /* the same ranks, for messages of ours that MPI carries; NULL: none yet */
-    int round;       /* their tag: of which call they are */
-    size_t *counts;  /* four arrays of n: of calls with a count per rank */
+    size_t *counts; /* four arrays of n: of calls with a count per rank */
+    int opening;    /* the symm communicator is being made */
 } pmpi_state;
 
 /* ---- state.c --------------------------------------------------------------------------------- */
@@ -52,16 +53,34 @@ typedef struct pmpi_state {
 pmpi_state *pmpi_begin(MPI_Comm comm);
 /* Whether symm serves a call of so many bytes, on all ranks alike. */
 int pmpi_serves(const pmpi_state *s, int call, size_t bytes);
-/* At the beginning of a call whose messages MPI may carry. 0: MPI serves it. Collective. */
-int pmpi_beside(pmpi_state *s);
 /* What the MPI call returns; what went wrong is raised at the communicator's error handler. A
  * communicator that has failed stays so, and MPI does not go on in its place: ranks may be at
  * different calls, which MPI would take for one. */
 int pmpi_end(pmpi_state *s, int call, size_t bytes, symmResult_t r);
 /* Room for `bytes` that stays until the next call; side: 0 in, 1 out. NULL: no memory. */
 void *pmpi_room(pmpi_state *s, int side, size_t bytes);
-/* Ends what is left of us, before MPI ends. */
+/* MPI alone serves this communicator in this thread, while it is freed: the program's attributes on
+ * it may have calls, and ours is gone or not at a different moment on each rank. NULL: none.
+ * Returns which one it was before. */
+MPI_Comm pmpi_going(MPI_Comm comm);
+/* Ends what is left of us, before MPI ends: from here on MPI serves all. */
 void pmpi_finish(void);
+/* What fails on one rank alone, in the middle of an agreement. */
+void pmpi_give_up(const char *what);
+
+/* ---- opening.c ------------------------------------------------------------------------------- */
+
+enum pmpi_mode { OFF, AUTO, ALL }; /* SYMM_PMPI */
+/* Makes the symm communicator, or leaves all to MPI; s->how says which. Collective. */
+void pmpi_open(pmpi_state *s, enum pmpi_mode mode);
+/* The program makes a communicator in the background, which may last as long as it likes. */
+void pmpi_makes_in_background(void);
+
+/* ---- exports_fortran.c ----------------------------------------------------------------------- */
+
+typedef void pmpi_function(void);
+/* The function of that name behind this library's. */
+pmpi_function *pmpi_next(const char *name);
 
 /* ---- types.c --------------------------------------------------------------------------------- */
 

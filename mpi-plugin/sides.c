@@ -3,14 +3,48 @@
 
 #include <limits.h>
 
-/* MPI packs at most INT_MAX bytes at once. */
+/* MPI packs at most INT_MAX bytes at once, and one element may have more. Then a collective of one
+ * rank copies it, to or from as many bytes. */
+static int is_too_large(const pmpi_layout *l) {
+    return l->each > INT_MAX;
+}
+static int type_of_bytes(size_t bytes, MPI_Datatype *out) {
+    enum { BLOCK = 1 << 20 };
+    MPI_Datatype block = MPI_DATATYPE_NULL, blocks = MPI_DATATYPE_NULL;
+    int many[2] = {1, (int)(bytes % BLOCK)};
+    MPI_Aint at[2] = {0, (MPI_Aint)(bytes - bytes % BLOCK)};
+    int ok = bytes / BLOCK <= INT_MAX && !PMPI_Type_contiguous(BLOCK, MPI_BYTE, &block) &&
+             !PMPI_Type_contiguous((int)(bytes / BLOCK), block, &blocks);
+    MPI_Datatype types[2] = {blocks, MPI_BYTE};
+    ok = ok && !PMPI_Type_create_struct(2, many, at, types, out);
+    if (block != MPI_DATATYPE_NULL) PMPI_Type_free(&block);
+    if (blocks != MPI_DATATYPE_NULL) PMPI_Type_free(&blocks);
+    return ok && !PMPI_Type_commit(out);
+}
+static int copied_one(const void *from, MPI_Datatype its, void *to, MPI_Datatype other) {
+    return !PMPI_Allgather(from, 1, its, to, 1, other, MPI_COMM_SELF);
+}
+static int copied(const char *from, size_t from_step, MPI_Datatype its, char *to, size_t to_step,
+                  MPI_Datatype other, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (!copied_one(from + i * from_step, its, to + i * to_step, other)) return 0;
+    return 1;
+}
+
 static int most_packed(const pmpi_layout *l, size_t count) {
     const size_t most = l->each ? INT_MAX / l->each : INT_MAX;
-    return (int)(count < most ? count : most ? most : 1);
+    return (int)(count < most ? count : most);
 }
 int packed(const pmpi_state *s, const void *buf, size_t count, MPI_Datatype type,
            const pmpi_layout *l, char *to) {
+    MPI_Datatype bytes;
     int some, at;
+    if (is_too_large(l)) {
+        if (!type_of_bytes(l->each, &bytes)) return 0;
+        some = copied(buf, l->extent, type, to, l->each, bytes, count);
+        PMPI_Type_free(&bytes);
+        return some;
+    }
     for (size_t i = 0; i < count; i += (size_t)some, to += (size_t)some * l->each) {
         some = most_packed(l, count - i), at = 0;
         if (PMPI_Pack((const char *)buf + i * l->extent, some, type, to,
@@ -21,7 +55,14 @@ int packed(const pmpi_state *s, const void *buf, size_t count, MPI_Datatype type
 }
 int unpacked(const pmpi_state *s, const char *from, void *buf, size_t count, MPI_Datatype type,
              const pmpi_layout *l) {
+    MPI_Datatype bytes;
     int some, at;
+    if (is_too_large(l)) {
+        if (!type_of_bytes(l->each, &bytes)) return 0;
+        some = copied(from, l->each, bytes, buf, l->extent, type, count);
+        PMPI_Type_free(&bytes);
+        return some;
+    }
     for (size_t i = 0; i < count; i += (size_t)some, from += (size_t)some * l->each) {
         some = most_packed(l, count - i), at = 0;
         if (PMPI_Unpack(from, (int)((size_t)some * l->each), &at, (char *)buf + i * l->extent, some,

@@ -26,8 +26,6 @@
 #include "symm_host.h"
 #include "symm_mpi.h"
 
-enum { OFF, AUTO, ALL }; /* SYMM_PMPI */
-
 #define NEVER SIZE_MAX
 static const struct {
     size_t from, crowded, most, again, apart, apart_most;
@@ -50,8 +48,9 @@ static _Thread_local struct {
     pmpi_state *state;
     unsigned generation;
     int has_progress;
+    MPI_Comm going; /* that this thread is freeing */
 } last __attribute__((tls_model("initial-exec")));
-static int mode; /* written before `ready` */
+static enum pmpi_mode mode; /* written before `ready` */
 static unsigned after;
 
 /* ---- the process ----------------------------------------------------------------------------- */
@@ -97,7 +96,6 @@ static int dropped(MPI_Comm comm, int key, void *attribute, void *extra) {
     if (s->next) s->next->at = s->at;
     pthread_mutex_unlock(&lock);
     if (s->symm && symmCommDestroy(s->symm) != symmSuccess) pmpi_warn("%s", symmGetLastError(NULL));
-    if (s->beside) PMPI_Comm_free(&s->beside);
     for (int i = 0; i < 2; i++) free(s->spare[i]);
     free(s->counts);
     free(s);
@@ -118,17 +116,17 @@ static int is_open_mpi(void) {
     return 0;
 }
 
-/* MPI ends, in whatever language the program says so: the attributes of MPI_COMM_SELF go first. */
+/* MPI ends, and MPI_Finalize was not called by its name: the attributes of MPI_COMM_SELF go first.
+ * */
 static int ends(MPI_Comm comm, int key, void *attribute, void *extra) {
     (void)comm, (void)key, (void)attribute, (void)extra;
     pmpi_finish();
-    if (world_rank == 0) pmpi_report();
     return MPI_SUCCESS;
 }
 
 /* What fails here fails on this rank alone, and the others would take its next call for part of
  * their agreement. */
-static void give_up(const char *what) {
+void pmpi_give_up(const char *what) {
     pmpi_warn("%s: the program cannot go on", what);
     PMPI_Abort(MPI_COMM_WORLD, 1);
 }
@@ -140,7 +138,7 @@ static int set_up(void) {
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, ends, &end_keyval, NULL) ||
         PMPI_Comm_set_attr(MPI_COMM_SELF, end_keyval, NULL) ||
         PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank) || symmSetBackend(SYMM_BACKEND_HOST))
-        give_up("MPI has no attributes");
+        pmpi_give_up("MPI has no attributes");
     pmpi_types_set_up();
     return 1;
 }
@@ -161,17 +159,33 @@ static int is_ready(void) {
 
 /* ---- a communicator -------------------------------------------------------------------------- */
 
+/* All ranks are of this MPI_COMM_WORLD. Others were started or met by the program, perhaps without
+ * this library. 0 is the answer on all ranks then, since each is in one world only. */
+static int is_of_one_world(MPI_Comm comm, int n) {
+    int *ranks = malloc(2 * (size_t)n * sizeof *ranks), one = 1;
+    MPI_Group here = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+    for (int r = 0; ranks && r < n; r++) ranks[r] = r;
+    if (!ranks || PMPI_Comm_group(comm, &here) || PMPI_Comm_group(MPI_COMM_WORLD, &world) ||
+        PMPI_Group_translate_ranks(here, n, ranks, world, ranks + n))
+        pmpi_give_up("no memory for a communicator");
+    for (int r = 0; ranks && r < n; r++) one &= ranks[n + r] != MPI_UNDEFINED;
+    if (here != MPI_GROUP_NULL) PMPI_Group_free(&here);
+    if (world != MPI_GROUP_NULL) PMPI_Group_free(&world);
+    free(ranks);
+    return one;
+}
+
 static pmpi_state *new_state(MPI_Comm comm) {
     int inter = 1;
     pmpi_state *s = calloc(1, sizeof *s);
     if (!s || PMPI_Comm_test_inter(comm, &inter) || PMPI_Comm_rank(comm, &s->rank) ||
         PMPI_Comm_size(comm, &s->n) || !(s->counts = calloc(4 * (size_t)s->n, sizeof(size_t))) ||
         PMPI_Comm_set_attr(comm, keyval, s)) {
-        give_up("no memory for a communicator");
+        pmpi_give_up("no memory for a communicator");
         return NULL;
     }
     s->comm = comm;
-    s->how = inter || s->n < 2 ? LEFT_TO_MPI : YOUNG;
+    s->how = inter || s->n < 2 || !is_of_one_world(comm, s->n) ? LEFT_TO_MPI : YOUNG;
     pthread_mutex_lock(&lock);
     s->next = states, s->at = &states;
     if (states) states->at = &s->next;
@@ -183,128 +197,14 @@ static pmpi_state *new_state(MPI_Comm comm) {
 /* Whether all ranks have the same variables. Ranks that differ would count to different calls, so
  * this is asked in the first one. */
 static int same_variables(pmpi_state *s) {
-    const long long mine[4] = {mode, -mode, (long long)after, -(long long)after};
+    const long long mine[4] = {(long long)mode, -(long long)mode, (long long)after,
+                               -(long long)after};
     long long least[4];
     if (PMPI_Allreduce(mine, least, 4, MPI_LONG_LONG, MPI_MIN, s->comm)) return 0;
     if (least[0] == -least[1] && least[2] == -least[3]) return 1;
     if (s->rank == 0)
         pmpi_warn("SYMM_PMPI or SYMM_PMPI_AFTER differs between ranks: MPI serves all calls");
     return 0;
-}
-
-/* What no rank denies of the things that `yes` says, one a bit. */
-static unsigned agree(pmpi_state *s, unsigned yes) {
-    unsigned all = 0;
-    return PMPI_Allreduce(&yes, &all, 1, MPI_UNSIGNED, MPI_BAND, s->comm) ? 0 : all;
-}
-
-/* More ranks on this host than cores. */
-static int is_crowded(void) {
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    int n = 0;
-    if (local) n = atoi(local);
-    if (n < 1) PMPI_Comm_size(MPI_COMM_WORLD, &n);
-    return n > sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-/* Open MPI 4.1 hangs or crashes when threads make communicators at once, and one over several hosts
- * takes several. */
-static int is_one_thread(void) {
-    int level;
-    return !PMPI_Query_thread(&level) && level < MPI_THREAD_MULTIPLE;
-}
-
-static unsigned hashed(unsigned h, const char *text, size_t bytes) { /* FNV */
-    for (size_t i = 0; i < bytes; i++) h = (h ^ (unsigned char)text[i]) * 16777619u;
-    return h;
-}
-
-/* What the library tells hosts apart by: the boot of the kernel and the network namespace.
- * SYMM_DOMAIN_SIZE cuts one host into several, for tests. Collective. */
-static int on_one_host(pmpi_state *s) {
-    char boot[64] = "", net[64] = "";
-    const char *cut = getenv("SYMM_DOMAIN_SIZE");
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f && !fgets(boot, sizeof boot, f)) boot[0] = 0;
-    if (f) fclose(f);
-    const ssize_t n = readlink("/proc/self/ns/net", net, sizeof net);
-    unsigned mine = hashed(2166136261u, boot, strlen(boot));
-    mine = hashed(mine, net, n > 0 ? (size_t)n : 0);
-    if (cut && atoi(cut) > 0) mine += 1 + (unsigned)s->rank;
-    const unsigned set = agree(s, mine), unset = agree(s, ~mine);
-    return (set | unset) == ~0u; /* each bit is on all ranks 1, or on all 0 */
-}
-
-/* A buffer may be in a GPU's memory, and only MPI knows. */
-static int has_gpus(void) {
-    static const char *const names[] = {"libcuda.so.1", "libamdhip64.so.5", "libamdhip64.so.6",
-                                        "libamdhip64.so.7", "libze_loader.so.1"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *there = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
-        if (there) return dlclose(there), 1;
-    }
-    return 0;
-}
-
-/* Why MPI serves the communicator; NULL: no reason. Collective. */
-static const char *left_why(pmpi_state *s) {
-    enum { NO_GPUS = 1, CORES = 2, ONE_THREAD = 4, MOST_APART = 4096 };
-    const unsigned all = agree(s, (has_gpus() ? 0 : NO_GPUS) | (is_crowded() ? 0 : CORES) |
-                                      (is_one_thread() ? ONE_THREAD : 0));
-    s->crowded = !(all & CORES);
-    s->apart = !on_one_host(s);
-    if (!(all & NO_GPUS)) return "a rank uses GPUs, buffers may be in their memory";
-    if (s->apart && !(all & ONE_THREAD))
-        return "its ranks are on several hosts, and one has MPI_THREAD_MULTIPLE";
-    if (s->apart && s->n > MOST_APART) return "its ranks are on several hosts, and too many";
-    return NULL;
-}
-
-/* The same, once it is made: what is measured has two ranks on a host. */
-static const char *left_behind(const pmpi_state *s) {
-    symmDomainInfo_t i = {.size = sizeof i};
-    if (!s->apart || mode == ALL) return NULL;
-    if (symmDomainQuery(s->symm, &i)) give_up(symmGetLastError(s->symm));
-    return 2 * i.domains > s->n ? "its hosts have fewer than two ranks each" : NULL;
-}
-
-static void left_to_mpi(pmpi_state *s, const char *name, const char *why) {
-    if (s->rank == 0) pmpi_info("%s: MPI serves it: %s", name, why);
-    if (s->symm) symmCommDestroy(s->symm);
-    s->symm = NULL;
-    s->how = LEFT_TO_MPI;
-}
-
-/* Makes the symm communicator, or leaves all to MPI. Collective. All ranks are in it once they have
- * agreed, so the deadline is short. Not over several hosts: there creation has calls of MPI that
- * wait without one, and whom it has given up would not be in them. */
-static void open_state(pmpi_state *s) {
-    enum { MADE = 1, DEADLINE_MS = 20000 };
-    char name[MPI_MAX_OBJECT_NAME] = "";
-    int n;
-    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
-    PMPI_Comm_get_name(s->comm, name, &n);
-    s->how = LEFT_TO_MPI;
-    const char *why = left_why(s);
-    if (why) {
-        left_to_mpi(s, name, why);
-        return;
-    }
-    config.commName = *name ? name : NULL;
-    config.peerDeath = SYMM_DEATH_WHEN_USED;
-    if (!s->apart) config.timeoutMs = DEADLINE_MS;
-    const symmResult_t r = symmCommInitMPI(&s->symm, s->comm, &config);
-    if (agree(s, r ? 0 : MADE)) {
-        s->how = SERVED;
-        if ((why = left_behind(s))) left_to_mpi(s, name, why);
-        return;
-    }
-    if (r == symmNotSupported)
-        pmpi_info("%s: MPI serves it: %s", name, symmGetLastError(NULL));
-    else if (r)
-        pmpi_warn("%s: MPI serves it: %s", name, symmGetLastError(NULL));
-    if (!r) symmCommDestroy(s->symm);
-    s->symm = NULL;
 }
 
 static pmpi_state *find_state(MPI_Comm comm) {
@@ -319,11 +219,11 @@ static pmpi_state *find_state(MPI_Comm comm) {
 }
 
 pmpi_state *pmpi_begin(MPI_Comm comm) {
-    if (!is_ready() || comm == MPI_COMM_NULL) return NULL;
+    if (!is_ready() || comm == MPI_COMM_NULL || comm == last.going) return NULL;
     pmpi_state *s = find_state(comm);
     if (!s) return NULL;
     if (s->how == YOUNG && !s->seen && !same_variables(s)) s->how = LEFT_TO_MPI;
-    if (s->how == YOUNG && s->seen++ >= after) open_state(s);
+    if (s->how == YOUNG && s->seen++ >= after) pmpi_open(s, mode);
     if (s->how != SERVED) return NULL;
     if (!last.has_progress) symmSetProgress(progress, NULL), last.has_progress = 1;
     return s;
@@ -334,17 +234,6 @@ int pmpi_serves(const pmpi_state *s, int call, size_t bytes) {
     if (mode == ALL) return 1;
     if (s->apart) return bytes >= pays[call].apart && bytes <= pays[call].apart_most;
     return (bytes >= from && bytes <= pays[call].most) || bytes >= pays[call].again;
-}
-
-int pmpi_beside(pmpi_state *s) {
-    enum { MOST = 32767 }; /* the largest tag that every MPI has */
-    if (!s->beside && (PMPI_Comm_split(s->comm, 0, s->rank, &s->beside) ||
-                       PMPI_Comm_set_errhandler(s->beside, MPI_ERRORS_RETURN))) {
-        give_up("MPI makes no communicator");
-        return 0;
-    }
-    s->round = s->round < MOST ? s->round + 1 : 0;
-    return 1;
 }
 
 int pmpi_end(pmpi_state *s, int call, size_t bytes, symmResult_t r) {
@@ -370,13 +259,19 @@ void *pmpi_room(pmpi_state *s, int side, size_t bytes) {
     return s->spare[side];
 }
 
+MPI_Comm pmpi_going(MPI_Comm comm) {
+    const MPI_Comm before = last.going;
+    last.going = comm;
+    return before;
+}
+
 void pmpi_finish(void) {
-    if (atomic_load(&ready) <= 0) return;
-    for (;;) {
+    const int was = atomic_exchange(&ready, -1);
+    while (was > 0) {
         pthread_mutex_lock(&lock);
         const MPI_Comm comm = states ? states->comm : MPI_COMM_NULL;
         pthread_mutex_unlock(&lock);
         if (comm == MPI_COMM_NULL || PMPI_Comm_delete_attr(comm, keyval)) break;
     }
-    atomic_store(&ready, -1);
+    if (was > 0 && world_rank == 0) pmpi_report();
 }

@@ -2,7 +2,7 @@
 # check_hosts.sh - communicators over several hosts: namespaces of this machine with Open MPI's TCP
 # between them (tests/hosts.sh). The collectives, who is where, errors: tests/mp/mp_across.c.
 # Messages, communicators made from one: mp_p2p.c, mp_across_child.c. MPI programs that nobody
-# changed: mp_pmpi.c.
+# changed: mp_pmpi.c, mp_pmpi_life.c.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -40,8 +40,8 @@ on_hosts 2,2 block mp_across
 some='matrix matrix_in_rank_order ranks_are_where_they_say large_messages'
 on_hosts 1,2 cyclic mp_across $some
 on_hosts 1,1,2 cyclic mp_across $some
-for program in mp_p2p mp_across_child mp_pmpi; do
-    [ -e "$build/test/$program" ] || continue # mp_pmpi is for Open MPI alone
+for program in mp_p2p mp_across_child mp_pmpi mp_pmpi_life; do
+    [ -e "$build/test/$program" ] || continue # mp_pmpi* are for Open MPI alone
     on_hosts 2,2 block $program
     on_hosts 1,1,2 cyclic $program
 done

@@ -19,13 +19,19 @@ fi
 # ---- from outside ----
 sed -n 's/^CALL(\([A-Za-z_]*\),.*/MPI_\1\nmpi_\L\1_\nmpi_\1_f08_/p' mpi-plugin/calls.def \
     >"$dir/want"
+# Not taken, but noticed.
+for name in Comm_disconnect Comm_free Comm_idup Finalize; do
+    echo "MPI_$name mpi_$name""_ mpi_$name""_f08_" | sed 's/ mpi_[A-Z]/\L&/g' | tr ' ' '\n'
+done >>"$dir/want"
 nm -D --defined-only "$lib" | awk '{ print $3 }' | sort >"$dir/have"
-t_empty "it shows the calls of its table, in C and in Fortran, and nothing else" \
+t_empty "it shows the calls of its table, the ends, in C and in Fortran, and nothing else" \
     "$(sort "$dir/want" | diff - "$dir/have")"
 t_empty "it needs no MPI and no other library of ours" \
     "$(readelf -d "$lib" | awk '/NEEDED/ { print $NF }' | grep -E 'mpi|symm|open')"
 t_empty "all that it uses of MPI is weak" \
     "$(nm -D --undefined-only "$lib" | grep -iE 'mpi_' | grep -v ' w ')"
+t_empty "it makes no call that a program's own profiling functions would see" \
+    "$(nm -D --undefined-only "$lib" | awk '$2 ~ /^(MPI_|mpi_[a-z_]*_$)/ && !/mpi_fortran_/')"
 t_empty "it includes include/ and itself only" "$(
     grep -hoE '^ *# *include *"[^"]*"' mpi-plugin/*.[ch] | sed 's/.*"\(.*\)"/\1/' | sort -u |
         while read -r name; do
@@ -97,6 +103,16 @@ for how in "3 1" "4 2" "3 2"; do
     t_equal "each was served" "$(grep -c ^CALL mpi-plugin/calls.def)" \
         "$(served | tr ';' '\n' | awk '$2 > 10' | wc -l)"
 done
+T_HOSTS=1 SYMM_DOMAIN_SIZE=2 launch 4 "$build/test/mp_pmpi_life" >"$dir/out" 2>"$dir/err"
+t_equal "communicators in the background, freed, with attributes, in domains of 2" "0 6 0" \
+    "$? $(grep '^ok' "$dir/out" | grep -vc SKIP) $(grep -c '^not ok' "$dir/out")"
+t_equal "a program that makes them in the background is MPI's there, and it is said why" yes \
+    "$(grep -q 'hosts, and one has called MPI_Comm_idup$' "$dir/err" && echo yes)"
+T_HOSTS=1 SYMM_DOMAIN_SIZE=2 launch 4 "$build/test/mp_pmpi_life" used_while_one_is_made \
+    >"$dir/out" 2>"$dir/err"
+t_equal "one that was served before is used meanwhile" "0 1 some" \
+    "$? $(grep -c '^ok' "$dir/out") $(served | tr ';' '\n' |
+        awk '/Scatterv/ { n = $2 } END { print n ? "some" : "none" }')"
 T_HOSTS=1 SYMM_PMPI=auto SYMM_DOMAIN_SIZE=2 launch 4 "$build/test/mp_pmpi" all_types_with_gaps \
     any_call_after_any_other >"$dir/out" 2>"$dir/err"
 t_equal "sizes that symm serves between sizes that MPI does" "0 2" \

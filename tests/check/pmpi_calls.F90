@@ -2,8 +2,12 @@
 ! bytes compared; check_pmpi.sh builds it with USE_MPIFH, USE_MPI and USE_F08, a module each.
 #ifdef USE_F08
 #define DATATYPE type(MPI_Datatype)
+#define COMM type(MPI_Comm)
+#define REQUEST type(MPI_Request)
 #else
 #define DATATYPE integer
+#define COMM integer
+#define REQUEST integer
 #endif
 program calls
 #if defined USE_F08
@@ -31,6 +35,7 @@ program calls
         call equal_parts()
         call counted_parts()
         call others()
+        call communicators()
     end do
     if (me == 0) print '(I0, A)', bad, ' wrong'
     call MPI_Finalize(error)
@@ -159,6 +164,20 @@ contains
         call PMPI_Bcast(y, -1, MPI_INTEGER, root, MPI_COMM_WORLD, theirs)
         if (ours == MPI_SUCCESS .or. theirs == MPI_SUCCESS) bad = bad + 1
         call MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL, error)
+    end subroutine
+
+    ! What is freed is served no more, and its handle is.
+    subroutine communicators()
+        COMM :: copy
+        REQUEST :: done
+        integer :: sum
+        call MPI_Comm_idup(MPI_COMM_WORLD, copy, done, error)
+        call MPI_Wait(done, MPI_STATUS_IGNORE, error)
+        call MPI_Allreduce(round, sum, 1, MPI_INTEGER, MPI_SUM, copy, error)
+        if (sum /= n * round) bad = bad + 1
+        if (mod(round, 2) == 0) call MPI_Comm_free(copy, error)
+        if (mod(round, 2) == 1) call MPI_Comm_disconnect(copy, error)
+        if (copy /= MPI_COMM_NULL) bad = bad + 1
     end subroutine
 
     function where_it_is(data) result(type)

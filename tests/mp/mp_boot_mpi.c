@@ -16,11 +16,11 @@
 #include "symm_mpi.h"
 #include "t.h"
 
-static int idups, frees;
+static int splits, frees;
 
-int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
-    idups++;
-    return PMPI_Comm_idup(comm, newcomm, request);
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *newcomm) {
+    splits++;
+    return PMPI_Comm_split(comm, color, key, newcomm);
 }
 
 int MPI_Comm_free(MPI_Comm *comm) {
@@ -69,13 +69,13 @@ static void blocks_of_all_sizes(void) {
 static void one_duplicate_serves_all(void) {
     MPI_Comm comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    idups = frees = 0;
+    splits = frees = 0;
     for (int i = 0; i < 20; i++) {
         symm_boot *b = open_over(comm);
         exchange(b, (size_t)i * 7, i);
         symm_boot_close(b);
     }
-    T_EQ(idups, 1);
+    T_EQ(splits, 1);
     T_EQ(frees, 0);
     MPI_Comm_free(&comm); /* takes the duplicate along */
     T_EQ(frees, 2);
@@ -104,6 +104,36 @@ static void freed_under_a_bootstrap(void) {
     symm_boot_close(b);
 }
 
+static int copies, deletes;
+static int copied(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag) {
+    (void)comm, (void)key, (void)extra;
+    copies++;
+    *(void **)out = in;
+    *flag = 1;
+    return MPI_SUCCESS;
+}
+static int deleted(MPI_Comm comm, int key, void *value, void *extra) {
+    (void)comm, (void)key, (void)value, (void)extra;
+    deletes++;
+    return MPI_SUCCESS;
+}
+
+/* The program's attributes are on its communicator alone: they may be freed with it. */
+static void attributes_stay_alone(void) {
+    MPI_Comm comm;
+    int key;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_create_keyval(copied, deleted, &key, NULL);
+    MPI_Comm_set_attr(comm, key, &copies);
+    copies = deletes = 0;
+    symm_boot *b = open_over(comm);
+    exchange(b, 10, 4);
+    symm_boot_close(b);
+    MPI_Comm_free(&comm);
+    MPI_Comm_free_keyval(&key);
+    T_EQ(copies, 0), T_EQ(deletes, 1);
+}
+
 /* ---- a rank that does not come ---- */
 
 static void late_rank_is_named(void) {
@@ -114,7 +144,7 @@ static void late_rank_is_named(void) {
     snprintf(says, sizeof says, "rank %d never called symmCommInitMPI (waited 0.", late);
     MPI_Comm comm, world = MPI_COMM_WORLD;
     MPI_Comm_dup(world, &comm);
-    idups = 0;
+    splits = 0;
     for (int again = 0; again < 2; again++) {
         symm_boot *b = NULL;
         symm_wait w = wait_ms(400);
@@ -122,7 +152,7 @@ static void late_rank_is_named(void) {
             T_ERR(symm_boot_mpi_open(&comm, &w, &b), symmTimeout);
             T_MSG(symm_status_text(), says);
             T_CHECK(b == NULL);
-            T_EQ(idups, 0); /* nothing that would hold up other users of MPI */
+            T_EQ(splits, 0); /* nothing that would hold up other users of MPI */
         }
         MPI_Barrier(world);
     }
@@ -135,7 +165,31 @@ static void late_rank_is_named(void) {
     b = open_over(comm);
     exchange(b, 100, 10);
     symm_boot_close(b);
-    T_EQ(idups, 1);
+    T_EQ(splits, 1);
+    MPI_Comm_free(&comm);
+}
+
+/* The first rank has given up when the late one comes. The others, which wait longer, must not go
+ * on into a call that waits for it for ever. Then all of them call again. */
+static void who_gave_up_is_not_waited_for(void) {
+    if (ranks < 3) T_SKIP("needs 3 ranks");
+    T_EXPECT_WARNINGS();
+    MPI_Comm comm;
+    symm_boot *b = NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    splits = 0;
+    if (my_rank == ranks - 1) usleep(500000);
+    symm_wait w = wait_ms(my_rank ? 1500 : 200);
+    T_ERR(symm_boot_mpi_open(&comm, &w, &b), symmTimeout);
+    T_CHECK(b == NULL);
+    T_EQ(splits, 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < 2; i++) {
+        b = open_over(comm);
+        exchange(b, 100, i);
+        symm_boot_close(b);
+    }
+    T_EQ(splits, 1);
     MPI_Comm_free(&comm);
 }
 
@@ -185,15 +239,15 @@ static void failed_exchange(int leaves) {
     if (my_rank == victim && leaves) symm_boot_close(b);
     MPI_Barrier(MPI_COMM_WORLD);
     if (my_rank != victim || !leaves) symm_boot_close(b);
-    idups = 0;
+    splits = 0;
     if (!leaves) { /* all know that it failed: all agree on a new duplicate */
         b = open_over(comm);
-        T_EQ(idups, 1);
+        T_EQ(splits, 1);
         exchange(b, 30, 2);
         symm_boot_close(b);
     } else { /* one has a duplicate that it thinks well of: still all agree */
         b = open_over(comm);
-        T_EQ(idups, 1);
+        T_EQ(splits, 1);
         exchange(b, 30, 3);
         symm_boot_close(b);
     }
@@ -351,7 +405,9 @@ static const t_test tests[] = {
     T(one_duplicate_serves_all),
     T(parts_of_the_world),
     T(freed_under_a_bootstrap),
+    T(attributes_stay_alone),
     T(late_rank_is_named),
+    T(who_gave_up_is_not_waited_for),
     T(init_times_out),
     T(new_beginning_after_a_failure),
     T(failpoint_in_open),

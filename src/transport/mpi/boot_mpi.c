@@ -1,7 +1,7 @@
 /* boot_mpi.c - bootstrap over an MPI communicator. Part of libsymm-mpi. Only
- * the thread inside the call enters MPI, and only by calls that do not wait for a peer, because a
- * blocking call could not be given up at the deadline. `attach_lock` guards the making of a link
- * and whose turn it is. It is never held during an MPI wait.
+ * the thread inside the call enters MPI, and but for one step only by calls that do not wait for a
+ * peer, because a blocking call could not be given up at the deadline. `attach_lock` guards the
+ * making of a link and whose turn it is. It is never held during an MPI wait.
  *
  * Ranks exchange here what they need to connect their mesh. After that the communicator uses the
  * mesh and does not enter MPI any more (comm_make.c). So one duplicate of the user's communicator
@@ -15,9 +15,11 @@
  * that gave up waiting for a late rank succeed together with it later. The steps:
  * 1. Greeting: a nonblocking allgather on the user's communicator. When it is complete, every rank
  *    is inside this call.
- * 2. MPI_Comm_idup, but only if the ranks have no common duplicate that works. It comes after the
- *    greeting, because it would otherwise stop every other creation of a communicator in this
- *    process until the last rank comes.
+ * 2. Only if the ranks have no common duplicate that works: a nonblocking barrier on the user's
+ *    communicator, which ends if no rank has given up in the greeting, and MPI_Comm_split into one
+ *    part, which waits for all ranks without a deadline. MPI_Comm_idup would not wait, but runs the
+ *    program's attribute callbacks, here and when the duplicate is freed, and the program knows of
+ *    no duplicate.
  * 3. Blocks: nonblocking allgathers on the duplicate, which nobody else uses. If one fails, the
  *    duplicate is not used again. MPI cannot say who is missing; beacons can (beacon.h). */
 #include <limits.h>
@@ -43,6 +45,7 @@
 #define PEEK_NS     50000000ull
 #define PEEK_MAX_NS 1000000000ull
 #define TURN_NS     20000000 /* how often the deadline is checked while another call has the link */
+#define STAY_NS     2000000000ull /* how long the barrier has at least */
 #define DARK_NS     5000000000ull /* so long dark: the rank is gone, and not only done */
 
 typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each block */
@@ -55,9 +58,8 @@ typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each
 typedef struct mpi_link {
     struct mpi_link *next; /* in the list of those that are never freed */
     MPI_Comm dup;          /* generation `usable`, if that is not 0 */
-    MPI_Comm coming;       /* where MPI_Comm_idup puts the next one */
-    MPI_Request request;   /* of the greeting or the duplication */
-    enum { IDLE, GREETING, DUPLICATING } state;
+    MPI_Request request;   /* of the greeting or the barrier */
+    enum { IDLE, GREETING, STAYING } state;
     int usable, last;
     uint64_t seq; /* exchanges begun on dup */
     _Atomic int busy;
@@ -346,6 +348,15 @@ static symmResult_t begin_greeting(boot_mpi *b, MPI_Comm comm, const symm_wait *
     return symmSuccess;
 }
 
+static symmResult_t duplicate(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
+    mpi_link *l = b->link;
+    SYMM_TRY(mpi_result(MPI_Comm_split(comm, 0, b->base.rank, &l->dup), "MPI_Comm_split", w));
+    l->usable = ++l->last;
+    l->seq = 0;
+    return mpi_result(MPI_Comm_set_errhandler(l->dup, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
+                      w);
+}
+
 /* All ranks see the same greetings, so all take the same way from here. */
 static symmResult_t read_greetings(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
     mpi_link *l = b->link;
@@ -366,28 +377,29 @@ static symmResult_t read_greetings(boot_mpi *b, MPI_Comm comm, const symm_wait *
         same = same && h->usable && h->usable == l->all[0].usable;
     }
     if (same) return symmSuccess;
-    l->usable =
-        0; /* a duplicate that one rank has given up cannot be used by any; it is left as it is */
-    SYMM_TRY(mpi_result(MPI_Comm_idup(comm, &l->coming, &l->request), "MPI_Comm_idup", w));
-    l->state = DUPLICATING;
+    /* A duplicate that one rank has given up cannot be used by any. It is left as it is. */
+    l->usable = 0;
+    SYMM_TRY(mpi_result(MPI_Ibarrier(comm, &l->request), "MPI_Ibarrier", w));
+    l->state = STAYING;
     return symmSuccess;
-}
-
-static symmResult_t take_duplicate(mpi_link *l, const symm_wait *w) {
-    l->dup = l->coming;
-    l->usable = ++l->last;
-    l->seq = 0;
-    return mpi_result(MPI_Comm_set_errhandler(l->dup, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
-                      w);
 }
 
 /* Waits for what the link has outstanding. If we give up, it stays outstanding; if MPI itself
  * failed, it does not. */
 static symmResult_t finish_step(boot_mpi *b, int greeting, const symm_wait *w) {
     mpi_link *l = b->link;
-    symmResult_t status = await_request(b, &l->request, greeting, w);
+    const symmResult_t status = await_request(b, &l->request, greeting, w);
     if (!status || l->request == MPI_REQUEST_NULL) l->state = IDLE;
     return status;
+}
+
+/* Whoever goes on from here waits for all without a deadline. So nobody gives up in the moment in
+ * which the others go on: the barrier has more time than it takes. */
+static symmResult_t stay(boot_mpi *b, const symm_wait *w) {
+    symm_wait longer = *w;
+    const uint64_t least = symm_now_ns() + STAY_NS;
+    if (longer.deadline_ns && longer.deadline_ns < least) longer.deadline_ns = least;
+    return finish_step(b, 0, &longer);
 }
 
 static symmResult_t come_together(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
@@ -399,9 +411,9 @@ static symmResult_t come_together(boot_mpi *b, MPI_Comm comm, const symm_wait *w
         SYMM_TRY(finish_step(b, 1, w));
         SYMM_TRY(read_greetings(b, comm, w));
     }
-    if (l->state == DUPLICATING) {
-        SYMM_TRY(finish_step(b, 0, w));
-        SYMM_TRY(take_duplicate(l, w));
+    if (l->state == STAYING) {
+        SYMM_TRY(stay(b, w));
+        SYMM_TRY(duplicate(b, comm, w));
     }
     return symmSuccess;
 }
