@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,6 +234,32 @@ static void descriptors_stay_free(void) {
     MPI_Comm_free(&comm);
 }
 
+/* One rank cannot begin, or cannot make its memory when all have met. It leaves the creation in
+ * another step than the others, and all go on with MPI in step. */
+static void a_rank_that_cannot(void) {
+    MPI_Comm comm;
+    struct rlimit before, none;
+    if (ranks < 2) T_SKIP("needs 2 ranks");
+    getrlimit(RLIMIT_FSIZE, &before);
+    none = before;
+    none.rlim_cur = 4096;
+    signal(SIGXFSZ, SIG_IGN);
+    /* Over several hosts a bad variable keeps a rank from the greeting, which the others await. */
+    for (int i = is_one_host() ? 0 : 2; i < 4; i++) {
+        const int is_it = my_rank == (i % 2 ? 0 : ranks - 1);
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        if (is_it && i < 2) setenv("SYMM_SCRATCH", "little", 1);
+        if (is_it && i >= 2) setrlimit(RLIMIT_FSIZE, &none);
+        is_served(comm, 0);
+        setrlimit(RLIMIT_FSIZE, &before);
+        unsetenv("SYMM_SCRATCH");
+        MPI_Comm_free(&comm);
+    }
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    is_served(comm, 1);
+    MPI_Comm_free(&comm);
+}
+
 static void no_buffer_for_nothing(void) {
     int counts[64] = {0}, in[64], out[64];
     if (ranks > 64) T_SKIP("buffers are for 64 ranks");
@@ -256,6 +283,7 @@ static void an_element_of_more_than_an_int(void) {
     MPI_Aint from[2] = {0, (MPI_Aint)(2 * half)};
     if (!getenv("T_FULL")) T_SKIP("takes 8 GiB: T_FULL=1");
     if (ranks < 2 || ranks > 64) T_SKIP("needs 2 to 64 ranks");
+    for (int i = 0; i < CALLS; i++) reduce_on(MPI_COMM_WORLD);
     MPI_Type_vector(2, 1 << 30, 1 << 30, MPI_BYTE, &halves);
     MPI_Type_contiguous(REST, MPI_BYTE, &rest);
     MPI_Datatype types[2] = {halves, rest};
@@ -277,8 +305,8 @@ static const t_test tests[] = {
     T(attributes_are_not_copied),       T(callbacks_on_what_is_freed),
     T(opened_while_one_is_made),        T(used_while_one_is_made),
     T(opened_while_a_thread_makes_one), T(ranks_of_another_world),
-    T(descriptors_stay_free),           T(no_buffer_for_nothing),
-    T(an_element_of_more_than_an_int),
+    T(descriptors_stay_free),           T(a_rank_that_cannot),
+    T(no_buffer_for_nothing),           T(an_element_of_more_than_an_int),
 };
 
 /* ---- the end --------------------------------------------------------------------------------- */
