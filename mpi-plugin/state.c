@@ -116,8 +116,7 @@ static int is_open_mpi(void) {
     return 0;
 }
 
-/* MPI ends, and MPI_Finalize was not called by its name: the attributes of MPI_COMM_SELF go first.
- * */
+/* MPI ends, and MPI_Finalize was not called by its name: attributes of MPI_COMM_SELF go first. */
 static int ends(MPI_Comm comm, int key, void *attribute, void *extra) {
     (void)comm, (void)key, (void)attribute, (void)extra;
     pmpi_finish();
