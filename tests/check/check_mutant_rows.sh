@@ -9,7 +9,7 @@ rows() { awk -f tests/check/mutants.awk tests/check/mutants/*.txt; }
 
 # Rows without six fields, of an unknown kind, or with a name that another row has.
 malformed() {
-    awk -F'|' 'NF != 6 || $4 !~ /^(plain|tsan)$/ || $6 == "" || seen[$1]++ { print $1 }'
+    awk -F'|' 'NF != 6 || $4 !~ /^(plain|tsan|mpi[1-9])$/ || $6 == "" || seen[$1]++ { print $1 }'
 }
 t_empty "the rows are well-formed" "$(rows | malformed)"
 planted='a|b|c|plain|t|x\na|b|c|plain|t|x\nb|b|c|fast|t|x\n'

@@ -18,6 +18,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
+. scripts/mpi.sh
 build=${BUILD:-build}
 out=$build/mutants
 case ${1:-} in [1-9]*/[1-9]*) out=$build/mutants.${1%/*} ;; esac
@@ -37,6 +38,9 @@ objects() { # kind: where its objects lie
 programs() { # kind: where its programs lie
     if [ "$1" = tsan ]; then echo "$build/test-tsan"; else echo "$build/test"; fi
 }
+# Kind mpi3: plain, under mpirun with three ranks.
+ranks_of() { case $1 in mpi*) echo "${1#mpi}" ;; esac; }
+export OMPI_CC="$cc" OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
 sanitizer() { [ "$1" != tsan ] || echo '-fsanitize=thread'; }
 
 # The sources that must be compiled when FILE has changed, as `source` or `source:instruction set`.
@@ -64,6 +68,7 @@ reached() {
 
 # Kernels of collectives are left out where a program runs none (emu_kernels.cc).
 emulated() { case $1 in unit_p2p_* | unit_onesided_kernels) echo -DEMU_MESSAGES ;; esac; }
+compiler() { [ -n "$(ranks_of "$1")" ] && echo "${MPICC:-mpicc}" || echo "$cc"; }
 compile() { # directory, kind, test, sources: leaves objects in the directory, prints their names
     tree=$1 kind=$2 set=$(emulated "$3")
     shift 3
@@ -81,12 +86,41 @@ compile() { # directory, kind, test, sources: leaves objects in the directory, p
             continue
             ;;
         esac
-        $cc $flags $(sanitizer "$kind") $isa -I"$tree/include" -I"$tree/src" -Itests/kit \
-            -c "$tree/${source%%:*}" -o "$object" || return 1
+        $(compiler "$kind") $flags $(sanitizer "$kind") $isa -I"$tree/include" -I"$tree/src" \
+            -Itests/kit -c "$tree/${source%%:*}" -o "$object" || return 1
         echo "$object"
     done
 }
+# Objects of a folder that are not among those given, by name.
+others() { # folder, kind, objects
+    folder=$1 made=" $(for object in "$@"; do basename "$object" ".$2.o"; done | xargs) "
+    for object in "$folder"/*.o; do
+        case $made in *" $(basename "$object" .o) "*) ;; *) echo "$object" ;; esac
+    done
+}
+# What is preloaded is a library beside the program; other programs have all in themselves.
+link_mpi() { # program, kind, test, objects
+    program=$1 kind=$2 test=$3 at=$(objects "$2") beside=$(dirname "$1")
+    shift 3
+    case $test in
+    mp_pmpi*)
+        $cc -shared -Wl,-z,lazy -Wl,-Bsymbolic -Wl,--version-script=mpi-plugin/libsymm-pmpi.map \
+            "$@" $(others "$build/obj/mpi-plugin" "$kind" "$@") "$build/lib/libsymm.a" -pthread \
+            -lrt -ldl -o "$program.so" || return 1
+        set -- -Wl,-rpath,"$(cd "$beside" && pwd)" "$program.so"
+        ;;
+    *) set -- "$@" $(others "$at/src/transport/mpi" "$kind" "$@") ;;
+    esac
+    beside=$(programs "$kind")
+    "${MPICC:-mpicc}" "$at/tests/$test.o" "$at/tests/t.o" "$@" "$at/tests/parts.a" \
+        "$at/libsymm.a" "$beside/libsymm-images.so" -Wl,-rpath,"$(cd "$beside" && pwd)" \
+        -pthread -ldl -lrt -lm -o "$program"
+}
 link() { # program, kind, test, objects
+    if [ -n "$(ranks_of "$2")" ]; then
+        link_mpi "$@"
+        return
+    fi
     program=$1 at=$(objects "$2") kind=$2 test=$3
     shift 3
     case $test in unit_*kernels | unit_p2p_*)
@@ -123,7 +157,12 @@ run() { # program, seconds, tests: 0 passed, 1 failed, 2 neither
     program=$1 limit=$2
     shift 2
     case $program in /*) ;; *) program=$PWD/$program ;; esac # no other tree's: see pkill
-    case $program in *.tsan) set -- $fixed "$program" "$@" ;; *) set -- "$program" "$@" ;; esac
+    n=$(ranks_of "${program##*.}")
+    case $program in
+    *.tsan) set -- $fixed "$program" "$@" ;;
+    *.mpi*) set -- sh -c '. scripts/mpi.sh && launch "$@" || exit 1' mpi "$n" "$program" "$@" ;;
+    *) set -- "$program" "$@" ;;
+    esac
     timeout -k 2 "$limit" "$@" >"$program.log" 2>&1
     rc=$?
     # Children that a mutant has forked and forgotten would spin on.
@@ -138,7 +177,7 @@ have() { # kind, test
 }
 copy() { # directory
     rm -rf "${1:?}"
-    mkdir -p "$1/tests/fake" && cp -R src include examples nccl-tests-plugin "$1" &&
+    mkdir -p "$1/tests/fake" && cp -R src include examples nccl-tests-plugin mpi-plugin "$1" &&
         cp tests/fake/emu* tests/fake/host_kernels.c "$1/tests/fake"
 }
 
@@ -257,14 +296,14 @@ mutant() { # name, files, script, kind, test, tests
 
 copy "$out/unchanged" || exit 2
 # A | within a script would be taken for the end of a field (write . for it).
-bad=$(mutants | awk -F'|' 'NF != 6 || $4 !~ /^(plain|tsan)$/ || seen[$1]++ { print $1 }')
+bad=$(mutants | awk -F'|' 'NF != 6 || $4 !~ /^(plain|tsan|mpi[1-9])$/ || seen[$1]++ { print $1 }')
 if [ -z "$bad" ]; then
     t_ok "the table is well-formed"
 else
     t_fail "the table is well-formed" "$bad"
 fi
-seed=${T_SEED:-$(find src include examples nccl-tests-plugin tests/check/mutants -type f |
-    LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)}
+seed=${T_SEED:-$(find src include examples nccl-tests-plugin mpi-plugin tests/check/mutants \
+    -type f | LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)}
 unset T_SEED T_FULL # the tests draw what they always draw
 choose "$@"
 awk -F'|' '{ print $4, $5 }' "$out/table" | sort -u >"$out/programs"

@@ -2,9 +2,10 @@
 #   name|files|sed script|kind|test|its tests
 #
 # A row is
-#   name: kind test its_tests...    what must notice it; kind: plain or tsan
+#   name: kind test its_tests...    what must notice it; kind: plain, tsan, or mpi3
+#                                   (under mpirun with 3 ranks)
 #     file,file                     what is changed, by name alone, for files may move (those of
-#                                   nccl-tests-plugin and examples with their folder)
+#                                   nccl-tests-plugin, mpi-plugin and examples with their folder)
 #     script                        for sed
 # A line that begins with two spaces and a backslash goes on with the line before it.
 function put() {
