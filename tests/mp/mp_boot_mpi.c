@@ -54,6 +54,20 @@ static void exchange(symm_boot *b, size_t bytes, int salt) {
     free(recv);
 }
 
+/* The public call tells all ranks of a variable that one of them has wrong, and at once. */
+static void a_bad_variable_is_told_to_all(void) {
+    T_EXPECT_WARNINGS();
+    char says[40];
+    symmComm_t comm = NULL;
+    snprintf(says, sizeof says, "rank %d: SYMM_SCRATCH", ranks - 1);
+    if (my_rank == ranks - 1) setenv("SYMM_SCRATCH", "little", 1);
+    T_ERR(symmCommInitMPI(&comm, MPI_COMM_WORLD, NULL), symmInvalidArgument);
+    T_MSG(symm_status_text(), says);
+    unsetenv("SYMM_SCRATCH");
+    T_OK(symmCommInitMPI(&comm, MPI_COMM_WORLD, NULL));
+    T_OK(symmCommDestroy(comm));
+}
+
 /* ---- when all goes well ---- */
 
 static void blocks_of_all_sizes(void) {
@@ -406,6 +420,7 @@ static const t_test tests[] = {
     T(parts_of_the_world),
     T(freed_under_a_bootstrap),
     T(attributes_stay_alone),
+    T(a_bad_variable_is_told_to_all),
     T(late_rank_is_named),
     T(who_gave_up_is_not_waited_for),
     T(init_times_out),
