@@ -10,7 +10,7 @@
 
 #include "transport/mesh/mesh_tcp.h"
 
-enum { MANY = 9000, MOST = 1000000 };
+enum { FEW = 3500, MANY = 9000, MOST = 1000000 };
 
 typedef struct { /* what a rank has heard; numbers from 1 */
     uint64_t last;
@@ -256,6 +256,39 @@ static void the_owner_gets_the_rest_of_a_message(void) {
     run(2, rest_rank, 0);
 }
 
+/* Half a word is no message, and so is half a header of another one: who goes to take the next
+ * message of this peer would wait for one that may not be due. */
+static void half_rank(int rank, int n, void *arg) {
+    kit *k = arg;
+    ear e;
+    symm_mesh *m = open_with(k, rank, n, &e);
+    uint8_t raw[2][SYMM_WIRE_HEADER + SYMM_MESH_WORD];
+    const int upto[] = {7, 40, sizeof raw[0] + 31, sizeof raw[0] + 32, sizeof raw};
+    symm_wait w = kit_wait("the other half", KIT_MS);
+    symm_mesh_news news;
+    put_raw(k, raw[0], SYMM_MSG_WORD, SYMM_MESH_WORD);
+    put_raw(k, raw[1], SYMM_MSG_BOOT, SYMM_MESH_WORD);
+    for (int i = 0, at = 0; i < 5; at = upto[i++]) {
+        const int bytes = upto[i] - at;
+        if (rank == 1) T_EQ(send(symm_mesh_fd(m, 0), (uint8_t *)raw + at, (size_t)bytes, 0), bytes);
+        kit_barrier(k, n);
+        if (rank == 0) {
+            T_CHECK(await_bytes(m, bytes));
+            T_EQ(symm_mesh_peek(m, 1, &news), 1);
+            T_EQ(news.message, i >= 3);
+            T_EQ(e.last, i >= 2);
+        }
+        kit_barrier(k, n);
+    }
+    if (rank == 0) T_OK(symm_mesh_recv(m, 1, SYMM_MSG_BOOT, raw, 16, NULL, NULL, 0, &w));
+    if (rank == 0) T_EQ(symm_mesh_peek(m, 1, &news) + news.message, 0);
+    kit_barrier(k, n);
+    symm_mesh_close(m);
+}
+static void half_a_word_is_no_message(void) {
+    run(2, half_rank, 0);
+}
+
 /* ---- what is wrong --------------------------------------------------------------------------- */
 
 static void bad_rank(int rank, int n, void *arg) {
@@ -268,6 +301,7 @@ static void bad_rank(int rank, int n, void *arg) {
     kit_barrier(k, n);
     if (rank == 0) {
         T_EQ(symm_mesh_peek(m, 1, &news), 1);
+        T_CHECK(news.message); /* for the owner to find what is wrong with it */
         T_EQ(e.last, 0);
         T_ERR(symm_mesh_recv(m, 1, SYMM_MSG_BOOT, NULL, 0, NULL, NULL, 0, &w), symmInternalError);
         T_MSG(symm_status_text(), "a word of another length");
@@ -326,6 +360,71 @@ static void who_finds_no_room_is_told(void) {
     run(2, full_rank, 0);
 }
 
+/* Its last words go behind what has found no room, once there is room. value 1: it revokes, too. */
+static void last_rank(int rank, int n, void *arg) {
+    kit *k = arg;
+    ear e;
+    symm_mesh_news news = {0};
+    symm_mesh *m = open_with(k, rank, n, &e);
+    uint64_t number = 1;
+    if (rank == 1) {
+        while (number < MOST && offer(m, number)) number++;
+        T_CHECK(number < MOST);
+        for (int i = 0; i < 20 && k->value; i++) /* all but the first ones are repetitions */
+            symm_agree_revoke(m, symmTimeout, 1, "a stage", i ? "again" : "behind many");
+        symm_mesh_leave(m);
+        T_EQ(offer(m, number), 0);
+        atomic_store(&k->flag, (int)number);
+        for (int ms = 0; ms < KIT_MS && atomic_load(&((symm_mesh_tcp *)m)->links[0].unsent); ms++) {
+            symm_mesh_push(m);
+            usleep(1000);
+        }
+    } else {
+        kit_await_flag(k, 1);
+        for (int ms = 0; ms < KIT_MS / 4 && !news.left; ms++) {
+            symm_mesh_peek(m, 1, &news);
+            usleep(1000);
+        }
+        T_EQ(news.left, 1);
+        T_EQ(news.revoked, k->value);
+        if (k->value) T_MSG(news.vote.text, "behind many");
+        T_EQ(e.last + 1, atomic_load(&k->flag));
+    }
+    kit_barrier(k, n);
+    symm_mesh_close(m);
+}
+static void last_words_go_behind_what_found_no_room(void) {
+    run(2, last_rank, 0);
+    run(2, last_rank, 1);
+}
+
+/* They stand behind more words than one look takes, and the peer has ended: one look finds them. */
+static void ended_rank(int rank, int n, void *arg) {
+    kit *k = arg;
+    ear e;
+    symm_mesh_news news;
+    symm_mesh *m = open_with(k, rank, n, &e);
+    uint64_t number = 0;
+    const int room = 4 << 20;
+    if (rank == 0) /* best effort */
+        setsockopt(symm_mesh_fd(m, 1), SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    kit_barrier(k, n);
+    if (rank == 1) say(m, &number, FEW);
+    if (rank == 1) symm_mesh_leave(m);
+    if (rank == 1) symm_mesh_close(m);
+    kit_barrier(k, n);
+    if (rank == 1) return;
+    for (int ms = 0; ms < 3000 && !symm_mesh_hung_up(m, 1); ms++) usleep(1000);
+    T_EQ(symm_mesh_hung_up(m, 1), 1); /* so all of it has come */
+    T_EQ(symm_mesh_peek(m, 1, &news), 1);
+    T_EQ(news.left, 1);
+    T_EQ(e.last, FEW);
+    symm_mesh_close(m);
+}
+static void last_words_of_who_has_ended_are_found_at_once(void) {
+    run(2, ended_rank, 0);
+}
+
 /* Nobody has said what to do with them: they are dropped. */
 static void dropped_rank(int rank, int n, void *arg) {
     kit *k = arg;
@@ -345,5 +444,7 @@ static void words_of_nobody_are_dropped(void) {
 
 T_MAIN(T(words_are_heard_in_order), T(a_message_is_found_behind_many_words),
        T(a_look_beside_the_owner_keeps_the_order), T(a_word_may_come_in_parts),
-       T(the_owner_gets_the_rest_of_a_message), T(a_word_of_another_length_ends_the_connection),
-       T(who_finds_no_room_is_told), T(words_of_nobody_are_dropped))
+       T(the_owner_gets_the_rest_of_a_message), T(half_a_word_is_no_message),
+       T(a_word_of_another_length_ends_the_connection), T(who_finds_no_room_is_told),
+       T(last_words_go_behind_what_found_no_room), T(last_words_of_who_has_ended_are_found_at_once),
+       T(words_of_nobody_are_dropped))

@@ -191,11 +191,13 @@ static symmResult_t take(flow *f, int peer, const symm_wait *w) {
 }
 
 /* Something of that peer can be read: whether it is a message. Sizes of vectors may come at any
- * time from another host, and who waits for a message behind one would wait too early. */
+ * time from another host, also in part, and who waits for a message behind one would wait too
+ * early. */
 static int has_message(const symm_comm *c, int peer) {
     symm_mesh_news news;
-    return c->hosts <= 1 || symm_mesh_peek(c->mesh, peer, &news) ||
-           symm_mesh_hung_up(c->mesh, peer);
+    if (c->hosts <= 1) return 1;
+    symm_mesh_peek(c->mesh, peer, &news);
+    return news.message || symm_mesh_hung_up(c->mesh, peer);
 }
 
 /* Polled while this thread waits to send or to receive. It receives what has arrived from others,

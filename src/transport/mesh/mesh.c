@@ -97,8 +97,11 @@ void symm_mesh_leave(symm_mesh *m) {
 }
 
 int symm_mesh_peek(symm_mesh *m, int peer, symm_mesh_news *news) {
-    memset(news, 0, sizeof *news);
-    const int some = symm_mesh_is_peer(m, peer) && m->ops->peek ? m->ops->peek(m, peer, news) : 0;
+    int some = 0;
+    do {
+        memset(news, 0, sizeof *news);
+        if (symm_mesh_is_peer(m, peer) && m->ops->peek) some = m->ops->peek(m, peer, news);
+    } while (news->more && symm_mesh_hung_up(m, peer)); /* no more come: its last words are found */
     news->left |= symm_mesh_said_left(m, peer);
     return some;
 }

@@ -97,14 +97,16 @@ int symm_mesh_offer(symm_mesh *m, int peer, int type, const void *payload, size_
 void symm_mesh_leave(symm_mesh *m);
 /* What is waiting to be received from a peer. */
 typedef struct {
+    int message;    /* the next one is no WORD, and its header has come at least: the owner's */
+    int more;       /* behind so many WORDs nothing was looked at; not if the peer has hung up */
     int left;       /* a LEFT */
     int revoked;    /* a REVOKE */
     symm_vote vote; /* that of the first one */
 } symm_mesh_news;
 /* Looks through the messages of peer that are waiting, and takes none: for a watcher that must
- * learn of a peer's end while the owner is not inside the mesh. Takes leading WORDs, though. 1 if
- * anything else waits, also a part of a message. Sees the first 64 KiB of what waits. Never blocks,
- * any thread. Only TCP; other kinds return 0 and no news. */
+ * learn of a peer's end while the owner is not inside the mesh. Takes leading WORDs, though, some
+ * thousand at a time. 1 if anything else waits, also a part of a WORD. Sees 64 KiB behind WORDs.
+ * Never blocks, any thread. Only TCP; other kinds return 0 and no news. */
 int symm_mesh_peek(symm_mesh *m, int peer, symm_mesh_news *news);
 /* The same of what the owner has taken meanwhile. obeyed: the first REVOKE that it has obeyed, and
  * whose; 0: none. said_left: it has taken a LEFT of peer. Any thread. */

@@ -8,7 +8,10 @@
  * The kernel is the heartbeat: it probes silent connections, and ends one whose other host has not
  * answered for as long as symm_mesh_patience says. So is a peer's that has not read for that long
  * while its socket is full; exchanges have a few messages under way, far from that, and WORDs are
- * taken by any thread that looks. */
+ * taken by any thread that looks.
+ *
+ * WORDs may fill a socket whose receiver looks late. A REVOKE or a LEFT goes behind them all the
+ * same: it is kept, and sent once there is room, by whoever sends or pushes next. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -26,7 +29,7 @@
 #define WORD_BYTES (SYMM_WIRE_HEADER + SYMM_MESH_WORD)
 
 enum {
-    LOOKS = 128, /* of PEEK_BYTES: more than a socket holds */
+    LOOKS = 2,   /* of PEEK_BYTES, in one peek: other threads wait for it */
     WORDS = 4096 /* that the owner takes before it looks at its deadline */
 };
 
@@ -50,25 +53,41 @@ static symmResult_t send_rest(symm_mesh_link *l, int *state) {
     return symmSuccess;
 }
 
+static size_t copy_message(uint8_t *to, const struct iovec *iov) {
+    memcpy(to, iov[0].iov_base, iov[0].iov_len);
+    if (iov[1].iov_len) memcpy(to + iov[0].iov_len, iov[1].iov_base, iov[1].iov_len);
+    return iov[0].iov_len + iov[1].iov_len;
+}
+
 /* Under l->lock: what did not go of a message of two pieces. */
 static void keep_rest(symm_mesh_link *l, const struct iovec *iov, size_t sent) {
+    if (sent == iov[0].iov_len + iov[1].iov_len) return;
+    l->end = copy_message(l->rest, iov);
     l->at = sent;
-    l->end = iov[0].iov_len + iov[1].iov_len;
-    if (l->at == l->end) {
-        l->at = l->end = 0;
-        return;
-    }
-    memcpy(l->rest, iov[0].iov_base, iov[0].iov_len);
-    if (iov[1].iov_len) memcpy(l->rest + iov[0].iov_len, iov[1].iov_base, iov[1].iov_len);
     atomic_store_explicit(&l->unsent, 1, memory_order_relaxed);
 }
 
-static symmResult_t send_message(symm_mesh_link *l, const struct iovec *iov, int *state) {
-    size_t sent;
+/* Under l->lock. There is no room for a message that nobody says again: it is kept whole, behind
+ * what is unsent, and goes with that. 0: it can be said again, or has been said. */
+static int keep_last(symm_mesh_link *l, int type, const struct iovec *iov) {
+    const size_t bytes = iov[0].iov_len + iov[1].iov_len;
+    if (type != SYMM_MSG_REVOKE && type != SYMM_MSG_LEFT) return 0;
+    const size_t left = type == SYMM_MSG_REVOKE ? SYMM_WIRE_HEADER : 0; /* that one must fit, too */
+    if (bytes > sizeof l->rest - left - l->end) return 0;
+    l->end += copy_message(l->rest + l->end, iov);
+    atomic_store_explicit(&l->unsent, 1, memory_order_relaxed);
+    return 1;
+}
+
+static symmResult_t send_message(symm_mesh_link *l, int type, const struct iovec *iov, int *state) {
+    size_t sent = 0;
     SYMM_TRY(send_rest(l, state));
-    if (*state != MESH_READY) return symmSuccess;
-    SYMM_TRY(symm_mesh_tcp_write(l->fd, iov, iov[1].iov_len ? 2 : 1, &sent, state));
-    if (*state == MESH_READY) keep_rest(l, iov, sent);
+    if (*state == MESH_READY)
+        SYMM_TRY(symm_mesh_tcp_write(l->fd, iov, iov[1].iov_len ? 2 : 1, &sent, state));
+    if (*state == MESH_READY)
+        keep_rest(l, iov, sent);
+    else if (*state != MESH_GONE && keep_last(l, type, iov))
+        *state = MESH_READY;
     return symmSuccess;
 }
 
@@ -91,7 +110,7 @@ static symmResult_t put(symm_mesh *m, int peer, int type, const void *payload, s
     if (l->fd < 0) return symmSuccess;
     symm_wire_put(&head, raw);
     pthread_mutex_lock(&l->lock);
-    symmResult_t status = send_message(l, iov, state);
+    symmResult_t status = send_message(l, type, iov, state);
     pthread_mutex_unlock(&l->lock);
     return status;
 }
@@ -213,6 +232,14 @@ static void drop_words(symm_mesh_tcp *t, symm_mesh_link *l, size_t words) {
     l->in.have = 0;
 }
 
+/* Under t->lock. The first of what was looked at is for the owner, also if nobody can read it. Half
+ * a header may be that of a WORD. */
+static int is_message(const symm_mesh_tcp *t, int peer, size_t bytes) {
+    symm_wire_msg head;
+    return bytes >= SYMM_WIRE_HEADER && (symm_wire_head(t->peeked, SYMM_MESH_MAX, 0, &head) ||
+                                         check_head(t, peer, &head) || head.type != SYMM_MSG_WORD);
+}
+
 /* Under t->lock. Only a part of a message has come, at t->peeked: takes it, because a window that
  * has closed may open only then (mesh_tcp_stream.c). A whole one is left to the owner, who may wait
  * for the socket; of a part the rest will be there. */
@@ -238,7 +265,9 @@ static int peek(symm_mesh *m, int peer, symm_mesh_news *news) {
         if (!words) break;
         drop_words(t, l, words);
     }
-    if (words) bytes = 0; /* and more will be looked at next time */
+    news->more = words > 0;
+    if (words) bytes = 0; /* of what was looked at nothing is there any more */
+    news->message = is_message(t, peer, bytes);
     read_news(t, peer, bytes, news);
     take_part(t, l, bytes);
     pthread_mutex_unlock(&t->lock);

@@ -14,6 +14,9 @@
 
 #define MESH_TCP_END_MS 200 /* how long the end of a mesh waits for room for what is unsent */
 
+/* Room for a REVOKE and a LEFT behind an unsent message: nobody says those again. */
+#define MESH_TCP_LAST (2 * SYMM_WIRE_HEADER + sizeof(symm_vote))
+
 /* What has come of a message that is not whole yet. */
 typedef struct {
     size_t have;
@@ -26,9 +29,9 @@ typedef struct {
     uint64_t nonce; /* that the peer expects */
     symm_mesh_part in;    /* under the mesh's lock */
     pthread_mutex_t lock; /* of sending: messages of several threads do not mix */
-    size_t at, end;       /* under lock: rest[at..end) is the unsent end of a message */
+    size_t at, end;       /* under lock: rest[at..end) is the unsent end of a message, and... */
     _Atomic int unsent;   /* at < end */
-    uint8_t rest[SYMM_WIRE_HEADER + SYMM_MESH_MAX]; /* under lock */
+    uint8_t rest[SYMM_WIRE_HEADER + SYMM_MESH_MAX + MESH_TCP_LAST]; /* ...last words; under lock */
 } symm_mesh_link;
 
 typedef struct {
