@@ -191,6 +191,7 @@ typedef struct {
     uint32_t serial;           /* heaps so far, equal on all ranks; the user's thread */
     pthread_mutex_t size_lock; /* heap_sizes.c; also the watcher's thread */
     struct symm_sizes *sizes;
+    int unsaid; /* of sizes: those that not all know */
 } symm_comm_heaps;
 
 /* Owner: lane. Lanes and graph memory of its heaps. The user's thread. */

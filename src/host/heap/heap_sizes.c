@@ -54,6 +54,7 @@ static void sizes_check(const symm_comm *c, const symm_sizes *s) {
         unsent += s->of[p].unsent;
     }
     SYMM_ASSERT(unsent == s->unsent && !s->of[c->rank].unsent);
+    SYMM_ASSERT(c->heaps.unsaid >= (unsent > 0));
     SYMM_ASSERT(s->ledger || s->unsent);
     SYMM_ASSERT(s->own.heap);
 }
@@ -63,6 +64,7 @@ static void take_out(symm_comm *c, symm_sizes *s) {
     symm_sizes **at = &c->heaps.sizes;
     while (*at != s) at = &(*at)->next;
     *at = s->next;
+    c->heaps.unsaid -= s->unsent > 0;
     free(s);
 }
 
@@ -99,7 +101,7 @@ static void say(symm_comm *c, symm_sizes *s, symm_ranks *full) {
             continue;
         }
         s->of[p].unsent = 0;
-        s->unsent--;
+        if (!--s->unsent) c->heaps.unsaid--;
     }
 }
 
@@ -124,19 +126,20 @@ void symm_heap_publish(symm_heap *h, uint64_t bytes, int shrunk) {
     s->own.shrinks += shrunk != 0;
     if (shrunk) limit_peers(c, s);
     for (int p = 0; p < c->nranks; p++) s->of[p].unsent = p != c->rank;
+    c->heaps.unsaid += !s->unsent;
     s->unsent = c->nranks - 1;
     say(c, s, &full);
     SYMM_CHECK(sizes_check(c, s));
     pthread_mutex_unlock(&c->heaps.size_lock);
 }
 
-/* What is unsent, again. */
+/* What is unsent, again. In every turn of the watcher: mostly there is nothing. */
 static void say_again(void *arg) {
     symm_comm *c = arg;
     symm_sizes *s, *next;
     symm_ranks full = {{0}};
     pthread_mutex_lock(&c->heaps.size_lock);
-    for (s = c->heaps.sizes; s; s = next) {
+    for (s = c->heaps.unsaid ? c->heaps.sizes : NULL; s; s = next) {
         next = s->next;
         SYMM_CHECK(sizes_check(c, s));
         say(c, s, &full);
@@ -147,20 +150,31 @@ static void say_again(void *arg) {
 
 /* ---- hearing --------------------------------------------------------------------------------- */
 
+/* With the lock. Moves it to the front: the next size is often of the same vector. */
+static symm_sizes *find(symm_comm *c, uint32_t heap) {
+    symm_sizes **at = &c->heaps.sizes;
+    while (*at && (*at)->own.heap != heap) at = &(*at)->next;
+    symm_sizes *s = *at;
+    if (!s) return NULL;
+    *at = s->next;
+    s->next = c->heaps.sizes;
+    c->heaps.sizes = s;
+    return s;
+}
+
 static void hear(void *arg, int peer, const void *payload) {
-    const symm_comm *c = arg;
+    symm_comm *c = arg;
     word w;
     memcpy(&w, payload, sizeof w);
-    pthread_mutex_lock(&((symm_comm *)arg)->heaps.size_lock);
-    symm_sizes *s = c->heaps.sizes;
     SYMM_ASSERT(peer >= 0 && peer < c->nranks && peer != c->rank);
-    while (s && s->own.heap != w.heap) s = s->next;
+    pthread_mutex_lock(&c->heaps.size_lock);
+    symm_sizes *s = find(c, w.heap);
     if (s && s->ledger && w.shrinks >= s->own.shrinks) {
         s->of[peer].shrinks = w.shrinks;
         symm_ledger_hear(s->ledger, peer, w.bytes);
         SYMM_CHECK(sizes_check(c, s));
     }
-    pthread_mutex_unlock(&((symm_comm *)arg)->heaps.size_lock);
+    pthread_mutex_unlock(&c->heaps.size_lock);
 }
 
 void symm_sizes_listen(symm_comm *c) {
