@@ -345,29 +345,74 @@ static void a_peer_dies_while_sizes_come(void) {
     T_FORK_DIES(4, 1, dying_rank, hosts_new(2, 0, 1, 0));
 }
 
-/* A revocation behind more sizes than a look shows. */
-static void revoking_rank(int rank, int n, void *arg) {
+/* The last word of rank 0, a revocation or that it leaves (how), behind more sizes than a look
+ * shows, and than the sockets hold. Its own watcher sleeps while it ends: until the others look. */
+static void last_word_rank(int rank, int n, void *arg) {
     hosts *h = arg;
     fk *f = &h->f;
     uint64_t ms;
     begin(h, rank, n);
     symmComm_t comm = fk_open(f, rank, n);
+    small_sockets(comm, rank, n);
     symmVec_t vec = vec_new(comm);
     await_size(vec, 1);
     kit_barrier(&f->k, n);
     if (rank) watcher_sleeps(500);
     kit_barrier(&f->k, n);
     for (unsigned i = 2; i < 5000 && !rank; i++) T_OK(symmVecGrow(vec, i));
-    if (!rank) T_OK(symmCommRevoke(comm, 0));
-    T_EQ(await_code(comm, &ms), symmAborted);
-    T_CHECKF(ms < SOON_MS, "rank %d: after %d ms", rank, (int)ms);
+    if (!rank && f->how) watcher_sleeps(1000);
+    if (!rank && !f->how) T_OK(symmCommRevoke(comm, 0));
+    if (!f->how) T_EQ(await_code(comm, &ms), symmAborted);
+    if (!f->how) T_CHECKF(ms < SOON_MS, "rank %d: after %d ms", rank, (int)ms);
+    if (!f->how) kit_barrier(&f->k, n);
+    if (!rank) T_OK(symmVecDestroy(vec));
+    if (!rank) T_OK(symmCommDestroy(comm));
     kit_barrier(&f->k, n);
-    T_OK(symmVecDestroy(vec));
-    T_OK(symmCommAbort(comm));
+    for (int i = 0; i < 300 && rank && f->how; i++, usleep(1000)) T_EQ(peer_code(comm), 0);
+    if (rank) T_OK(symmVecDestroy(vec));
+    if (rank) T_OK(f->how ? symmCommDestroy(comm) : symmCommAbort(comm));
 }
 static void a_revocation_is_heard_behind_sizes(void) {
     T_EXPECT_WARNINGS();
-    T_FORK(3, revoking_rank, hosts_new(1, 0, 0, 0));
+    T_FORK(3, last_word_rank, hosts_new(1, 0, 0, 0));
+}
+static void who_leaves_behind_sizes_is_not_dead(void) {
+    T_FORK(3, last_word_rank, hosts_new(1, 0, 0, 1));
+}
+
+/* A rank that knows of a death hears the sizes of one that does not yet, and does not lose it. */
+static void knowing_rank(int rank, int n, void *arg) {
+    hosts *h = arg;
+    fk *f = &h->f;
+    uint64_t ms;
+    int left = 0;
+    symmComm_t next;
+    begin(h, rank, n);
+    symmComm_t comm = fk_open(f, rank, n);
+    small_sockets(comm, rank, n);
+    symmVec_t vec = vec_new(comm);
+    await_size(vec, 1);
+    if (rank) T_OK(symmVecGrow(vec, 5000));
+    kit_barrier(&f->k, n);
+    if (!rank) watcher_sleeps(2000);
+    kit_barrier(&f->k, n);
+    if (rank == f->victim) kill(getpid(), SIGKILL);
+    if (rank) T_EQ(await_code(comm, &ms), symmRemoteError);
+    kit_barrier(&f->k, n - 1);
+    for (unsigned i = 2; i <= 5000 && !rank; i++) T_OK(symmVecGrow(vec, i));
+    if (rank) await_size(vec, 5000);
+    if (!rank) T_EQ(await_code(comm, &ms), symmRemoteError);
+    T_OK(symmCommShrink(comm, NULL, 0, &next, NULL, SYMM_SHRINK_FAILED));
+    T_OK(symmCommCount(next, &left));
+    T_EQ(left, n - 1);
+    T_OK(symmVecDestroy(vec));
+    T_OK(symmCommAbort(comm));
+    kit_barrier(&f->k, n - 1);
+    T_OK(symmCommDestroy(next));
+}
+static void who_knows_of_a_death_hears_sizes_of_who_does_not(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(3, 2, knowing_rank, hosts_new(1, 0, 2, 0));
 }
 
 T_MAIN(T(who_is_behind_limits_all), T(another_thread_asks),
@@ -375,4 +420,5 @@ T_MAIN(T(who_is_behind_limits_all), T(another_thread_asks),
        T(many_sizes_are_taken_by_who_is_in_no_call), T(a_full_socket_holds_up_nobody),
        T(sizes_come_between_the_messages_of_exchanges), T(a_vector_ends_while_sizes_come),
        T(a_vector_ends_before_its_size_is_said), T(a_peer_dies_while_sizes_come),
-       T(a_revocation_is_heard_behind_sizes))
+       T(a_revocation_is_heard_behind_sizes), T(who_leaves_behind_sizes_is_not_dead),
+       T(who_knows_of_a_death_hears_sizes_of_who_does_not))

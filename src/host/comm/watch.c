@@ -112,10 +112,11 @@ static int is_watched(const symm_comm *c, int peer) {
            symm_mesh_fd(c->mesh, peer) >= 0 && symm_mesh_alive(c->mesh, peer);
 }
 
-/* With the lock. Ranks of several hosts: whether to look for messages of peer. */
+/* With the lock. Ranks of several hosts: whether to look for messages of peer. Also once the
+ * communicator is over here: a peer that does not know yet says sizes, which must not fill its
+ * socket. */
 static int listens(const struct symm_watch *w, int peer, uint64_t now) {
-    return w->comm->hosts > 1 && now >= w->quiet && !symm_ranks_has(&w->heard, peer) &&
-           symm_comm_code(w->comm) == symmSuccess;
+    return w->comm->hosts > 1 && now >= w->quiet && !symm_ranks_has(&w->heard, peer);
 }
 
 /* With the lock. A peer that was found dead once is polled no more. */
@@ -166,7 +167,8 @@ static void hear(struct symm_watch *w, int peer) {
     symm_mesh_news news;
     SYMM_ASSERT(peer >= 0 && peer < w->comm->nranks);
     const int some = symm_mesh_peek(w->comm->mesh, peer, &news);
-    if (news.revoked) symm_comm_hear(w->comm, peer, &news.vote);
+    if (news.revoked && symm_comm_code(w->comm) == symmSuccess)
+        symm_comm_hear(w->comm, peer, &news.vote);
     if (news.left) symm_comm_hear_left(w->comm, peer);
     if (news.revoked || news.left)
         symm_ranks_add(&w->heard, peer);
