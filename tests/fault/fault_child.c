@@ -146,6 +146,35 @@ static void threads_whose_parent_is_aborted(void) {
     run(aborted_rank, 1);
 }
 
+/* A rank without a color has done its part: that it aborts the parent then is nothing to those who
+ * still make theirs, and mind an end only where they need the rank. */
+static void bystander_rank(int rank, int n, void *arg) {
+    child *x = arg;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    symmComm_t comm, made = NULL;
+    config.peerDeath = SYMM_DEATH_WHEN_USED;
+    fk_id(&x->f, rank, n);
+    T_OK(symmCommInitRankConfig(&comm, n, x->f.id, rank, &config));
+    arm(x, rank, n, "boot_allgather:delay=500:3:1"); /* rank 1, at the greetings */
+    T_OK(symmCommSplit(comm, rank < n - 1 ? 0 : SYMM_SPLIT_NOCOLOR, rank, &made, NULL));
+    T_EQ(made != NULL, rank < n - 1);
+    if (!made) {
+        T_OK(symmCommAbort(comm));
+    } else {
+        fk_works(made, rank, n - 1);
+        T_OK(symmCommDestroy(made));
+    }
+    kit_barrier(&x->f.k, n);
+    arm(x, rank, n, "");
+    if (rank < n - 1) T_OK(symmCommDestroy(comm));
+}
+
+static void another_rank_aborts_the_parent(void) {
+    T_EXPECT_WARNINGS();
+    run(bystander_rank, 0);
+    run(bystander_rank, 1);
+}
+
 /* A child that is made owes its parent nothing. */
 static void outlives_rank(int rank, int n, void *arg) {
     child *x = arg;
@@ -170,4 +199,4 @@ static void a_child_outlives_its_parent(void) {
 
 T_MAIN(T(a_rank_of_processes_that_cannot_go_on), T(a_rank_of_threads_that_cannot_go_on),
        T(processes_whose_parent_is_aborted), T(threads_whose_parent_is_aborted),
-       T(a_child_outlives_its_parent))
+       T(another_rank_aborts_the_parent), T(a_child_outlives_its_parent))

@@ -58,7 +58,13 @@ static symmResult_t check(void *arg) {
 symmResult_t symm_comm_origin(const symm_comm *c) {
     symm_comm *parent = c->exchange.parent;
     if (!parent) return symmSuccess;
-    return c->exchange.outlives ? symm_comm_check_parent(parent) : symm_comm_used(parent);
+    if (c->exchange.outlives) return symm_comm_check_parent(parent);
+    if (symm_comm_is_over(parent)) return symm_comm_told(parent);
+    /* A rank that is not in this one has done its part in making it. */
+    const uint64_t word = symm_comm_death_word(parent);
+    if (!word || !symm_boot_mesh_has(c->exchange.boot, parent->mesh, (int)(uint32_t)word - 1))
+        return symmSuccess;
+    return symm_comm_used(parent);
 }
 
 /* A rank that has ended the parent does not come to the mesh of the child, and may have told so

@@ -16,11 +16,11 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     /* Read before the error, which is stored before `behind` is cleared. Pairs with the release in
      * comm_child.c: a thread that sees it done may use the parent too. */
     const int behind = atomic_load_explicit(&c->entry.behind, memory_order_acquire);
+    const int parenting = atomic_load_explicit(&c->entry.parenting, memory_order_acquire) > 0;
     const int making =
-        atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING ||
-        atomic_load_explicit(&c->entry.parenting, memory_order_acquire);
+        atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING;
     symmResult_t r = symm_comm_told(c);
-    if (behind || (making && !r)) r = symmInProgress;
+    if (behind || parenting || (making && !r)) r = symmInProgress;
     symm_comm_unvisit(c);
     *asyncError = r;
     return symmSuccess;

@@ -78,6 +78,8 @@ symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int
 /* The child has a mesh of its own now: its exchanges go through that, and the parent may end. Does
  * nothing for other kinds. */
 void symm_boot_mesh_rehome(symm_boot *b, struct symm_mesh *own);
+/* Whether b is over that mesh, and rank of the mesh has a part in it. Any thread. */
+int symm_boot_mesh_has(const symm_boot *b, const struct symm_mesh *mesh, int rank);
 /* For shrink, after an open over all ranks: from now on only these are members, in the call of that
  * number (survive.h), also if the parent is revoked. A failure leaves the parent as it is. */
 void symm_boot_mesh_survive(symm_boot *b, uint32_t session, const int *members, int nmembers,

@@ -415,7 +415,8 @@ void symm_tcp_id_drop(const symm_tcp_id *id) {
     entry *mine = NULL;
     pthread_mutex_lock(&lock);
     entry **at = find_entry(id->secret);
-    const int fd = *at ? take_descriptor(at, &mine) : -1;
+    const int come = *at && is_kept(*at) && has_knocked(*at);
+    const int fd = *at && !come ? take_descriptor(at, &mine) : -1;
     if (fd >= 0 && !mine) {
         mine = *at;
         *at = mine->next;

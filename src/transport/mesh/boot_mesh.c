@@ -223,6 +223,14 @@ static int mesh_lost(symm_boot *base, const uint8_t *awaited, const symm_wait *w
 
 static const symm_boot_ops mesh_ops = {"parent", mesh_allgather, mesh_close, 0, mesh_lost};
 
+int symm_boot_mesh_has(const symm_boot *base, const symm_mesh *mesh, int rank) {
+    const boot_mesh *b = (const boot_mesh *)base;
+    if (!base || base->ops != &mesh_ops || b->mesh != mesh) return 0;
+    for (int r = 0; r < base->nranks; r++)
+        if (b->members[r] == rank) return 1;
+    return 0;
+}
+
 void symm_boot_mesh_rehome(symm_boot *base, struct symm_mesh *own) {
     boot_mesh *b = (boot_mesh *)base;
     if (base->ops != &mesh_ops) return;
