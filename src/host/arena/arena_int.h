@@ -164,6 +164,7 @@ typedef struct symm_sub {
     uint64_t *far;
     int nfar, far_cap;
     symm_pendings waits; /* of those that other streams freed */
+    int awaiting;        /* so are some that are not in `waits`: do not place; far_lock */
     /* From here to the bins: symm_bins_enter. */
     _Atomic int busy __attribute__((aligned(64))); /* the thread is in them */
     _Atomic int barred;                            /* how many others want the thread to stay out */

@@ -157,7 +157,8 @@ uint64_t symm_sub_far_bytes(symm_sub *sub) {
 }
 
 /* A stream is made to wait under the lock, so no user of the stream gets a block before. A thread
- * waits itself without the lock, because only it takes blocks of its sub. */
+ * waits itself without the lock, because only it takes blocks of its sub. Meanwhile the blocks stay
+ * queued, and nobody places them. */
 symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
     symm_arena *a = sub->arena;
     int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
@@ -167,18 +168,21 @@ symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
         symm_pending stands = SYMM_PENDING_NONE;
         symmResult_t status = symmSuccess;
         pthread_mutex_lock(&sub->far_lock);
-        if (!may_wait && symm_pending_busy(a, &sub->waits, 0, UINT64_MAX, &stands)) {
+        if (sub->awaiting ||
+            (!may_wait && symm_pending_busy(a, &sub->waits, 0, UINT64_MAX, &stands))) {
             pthread_mutex_unlock(&sub->far_lock); /* another time */
             return symmSuccess;
         }
         if (!sub->waits.n) break;
         waits = sub->waits;
         sub->waits = (symm_pendings){0};
+        sub->awaiting = 1;
         pthread_mutex_unlock(&sub->far_lock);
         if (kind != SYMM_SUB_STREAM) symm_sub_unlock(sub);
         status = symm_pending_wait(a, &waits, stream);
         if (kind != SYMM_SUB_STREAM) symm_sub_lock(sub);
         pthread_mutex_lock(&sub->far_lock);
+        sub->awaiting = 0;
         symm_pending_return(a, &sub->waits, &waits); /* not empty after an error */
         pthread_mutex_unlock(&sub->far_lock);
         symm_pending_clear(a, &waits);
