@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "arena_fix.h"
+#include "base/handle.h"
 
 static _Atomic int gate, waits;
 
@@ -70,4 +71,81 @@ static void what_a_thread_waits_for_is_nobodys(void) {
     close_held(&h);
 }
 
-T_MAIN(T(what_a_thread_waits_for_is_nobodys))
+/* ---- a stream that is captured or destroyed -------------------------------------------------- */
+
+/* The stream's work has not ended, so its memory stays with the arena. */
+static void freed_on(const held *h) {
+    T_OK(symm_arena_give(h->f->a, h->s, take_as(h->f, h->s, 64 * KB, U)));
+    T_EQ(symm_arena_trim(h->f->a), 0);
+}
+
+static void a_captured_streams_work_is_waited_for(void) {
+    held h = open_held(64 * KB);
+    symmGraph_t g;
+    freed_on(&h);
+    T_OK(symmStreamBeginCapture(h.s));
+    T_EQ(symm_arena_trim(h.f->a), 0);
+    atomic_store(&gate, 1);
+    while (!symm_arena_trim(h.f->a)) usleep(100);
+    T_EQ(count(h.f).held, 0);
+    T_OK(symmStreamEndCapture(h.s, &g));
+    T_OK(symmGraphDestroy(g));
+    close_held(&h);
+}
+
+static void *destroy(void *arg) {
+    held *h = arg;
+    T_OK(symmStreamDestroy(h->s));
+    return NULL;
+}
+
+static void a_destroyed_streams_work_is_waited_for(void) {
+    held h = open_held(64 * KB);
+    pthread_t t;
+    freed_on(&h);
+    T_EQ(pthread_create(&t, NULL, destroy, &h), 0);
+    while (symm_handle_open(SYMM_KIND_STREAM, h.s)) usleep(100);
+    T_EQ(symm_arena_trim(h.f->a), 0);
+    atomic_store(&gate, 1);
+    T_EQ(pthread_join(t, NULL), 0);
+    h.s = NULL;
+    T_EQ(symm_arena_trim(h.f->a), 64 * KB);
+    close_held(&h);
+}
+
+/* The host's order, but a capture of `caught` begins as soon as the arena has asked about it. */
+static symmStream_t caught;
+static int able_then_captured(void *ctx, symmStream_t s) {
+    const int able = symm_arena_order_host.able(ctx, s);
+    if (able && s == caught) T_OK(symmStreamBeginCapture(s));
+    return able;
+}
+
+/* t cannot be made to wait for s any more: the block that s freed is not t's before it can. */
+static void a_capture_that_begins_before_the_wait(void) {
+    held h = open_held(64 * KB);
+    symmStream_t t;
+    symmGraph_t g;
+    T_EXPECT_WARNINGS();
+    T_OK(symmStreamCreate(&t));
+    const uint64_t off = take_as(h.f, t, 32 * KB, U);
+    T_OK(symm_arena_give(h.f->a, h.s, off));
+    h.f->a->order.able = able_then_captured;
+    caught = t;
+    symm_arena_defragment(h.f->a);
+    caught = NULL;
+    T_EQ(h.f->a->waits, 0);
+    T_EQ(count(h.f).supers, 1);
+    T_OK(symmStreamEndCapture(t, &g));
+    T_CHECK(take_as(h.f, t, 32 * KB, U) != off);
+    T_EQ(h.f->a->waits, 0);
+    T_EQ(take_as(h.f, t, 32 * KB, U), off);
+    T_EQ(h.f->a->waits, 1);
+    atomic_store(&gate, 1);
+    T_OK(symmGraphDestroy(g));
+    T_OK(symmStreamDestroy(t));
+    close_held(&h);
+}
+
+T_MAIN(T(a_captured_streams_work_is_waited_for), T(a_destroyed_streams_work_is_waited_for),
+       T(a_capture_that_begins_before_the_wait), T(what_a_thread_waits_for_is_nobodys))

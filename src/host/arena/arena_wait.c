@@ -93,9 +93,11 @@ static int host_take(void *ctx, symmStream_t s, symm_point *p) {
     return 1;
 }
 
+/* A capture of s may have begun since it was asked about. Nothing can wait there, so the caller
+ * must keep the point. */
 static symmResult_t host_wait(void *ctx, symmStream_t s, const symm_point *p) {
     (void)ctx;
-    return symm_order_wait(s, p->host);
+    return symm_order_follow(s, p->host);
 }
 
 static symmResult_t host_reach(void *ctx, const symm_point *p) {
@@ -120,10 +122,12 @@ static void host_drop(void *ctx, symm_point *p) {
     symm_order_drop(&p->host);
 }
 
+/* A stream that is being captured or destroyed may still run what it was given before. */
 static int host_idle(void *ctx, symmStream_t s, const symm_point *p) {
     (void)ctx;
-    if (!symm_handle_open(SYMM_KIND_STREAM, s)) return 2;
-    return p && symmStreamQuery(s) != symmInProgress;
+    if (!symm_handle_find(SYMM_KIND_STREAM, s)) return 2;
+    symm_handle_put(SYMM_KIND_STREAM, s);
+    return p && symm_order_reached(p->host);
 }
 
 static int host_able(void *ctx, symmStream_t s) {

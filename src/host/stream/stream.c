@@ -278,7 +278,8 @@ static symmResult_t wait_task(void *args) {
     return symmSuccess;
 }
 
-symmResult_t symm_order_wait(symmStream_t s, symm_order o) {
+/* captured: what a stream under capture makes of it. */
+static symmResult_t wait_for(symmStream_t s, symm_order o, symmResult_t captured) {
     if (o.stream == s || symm_order_reached(o)) return symmSuccess;
     if (!s) {
         SYMM_TRY(symm_stream_may_wait("waiting for another stream in the NULL stream"));
@@ -290,8 +291,19 @@ symmResult_t symm_order_wait(symmStream_t s, symm_order o) {
     SYMM_TRY(symm_stream_pin(s, &stream));
     if (!atomic_load_explicit(&stream->capture, memory_order_relaxed))
         status = symm_stream_push(stream, wait_task, &o, sizeof o);
+    else if (captured)
+        status = SYMM_ERR(captured, "stream %p is under capture: it cannot wait for stream %p",
+                          (void *)s, (void *)o.stream);
     symm_stream_unpin(stream);
     return status;
+}
+
+symmResult_t symm_order_wait(symmStream_t s, symm_order o) {
+    return wait_for(s, o, symmSuccess);
+}
+
+symmResult_t symm_order_follow(symmStream_t s, symm_order o) {
+    return wait_for(s, o, symmInvalidUsage);
 }
 
 /* ---- public calls ---------------------------------------------------------------------------- */

@@ -106,6 +106,8 @@ void symm_order_take(symmStream_t s, symm_order *o);
  * point is reached, or is of s itself; does nothing if s is under capture. symmInvalidUsage if a
  * task would have to wait here. */
 symmResult_t symm_order_wait(symmStream_t s, symm_order o);
+/* The same, but symmInvalidUsage if s is under capture and the point is not reached. */
+symmResult_t symm_order_follow(symmStream_t s, symm_order o);
 /* 1 if what the point stands for has ended; then all that it wrote is visible. Never waits. */
 int symm_order_reached(symm_order o);
 /* Forgets the point: *o is reached. */
