@@ -136,5 +136,34 @@ static void another_order_of_first_touch_is_found(void) {
     run(diverging_rank);
 }
 
+/* A graph ends after its heap, on each rank at another place among the calls: that is no order to
+ * agree on. */
+static void late_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    symmComm_t comm = j->comms[rank];
+    symmHeap_t heap = sy_heap(comm, SY_MB, SY_MB);
+    symmStream_t stream = sy_stream();
+    symmSynced_t s = NULL;
+    symmGraph_t g;
+    T_OK(symmSyncedCreate(heap, BYTES, SYMM_ALLOC_SYM, &s));
+    sy_gpu(s, stream);
+    T_OK(symmStreamSynchronize(stream));
+    T_OK(symmStreamBeginCapture(stream));
+    T_OK(symmSyncedPull(s, stream));
+    T_OK(symmStreamEndCapture(stream, &g));
+    T_OK(symmSyncedDestroy(s));
+    T_OK(symmHeapDestroy(heap));
+    for (int i = 0; i < n; i++) {
+        T_OK(symmBarrier(comm, NULL));
+        if (i == rank) T_OK(symmGraphDestroy(g));
+    }
+    T_OK(symmBarrier(comm, NULL));
+    T_OK(symmStreamDestroy(stream));
+}
+
+static void graphs_end_after_their_heap_in_any_order(void) {
+    run(late_rank);
+}
+
 T_MAIN(T(peers_poll_the_generation_and_read), T(references_lead_to_local_buffers),
-       T(another_order_of_first_touch_is_found))
+       T(another_order_of_first_touch_is_found), T(graphs_end_after_their_heap_in_any_order))

@@ -197,6 +197,9 @@ void symm_heap_link(symm_comm *c, symm_heap *h) {
 void symm_heap_close(symm_comm *c, symm_heap *h) {
     const void *handle = h->handle;
     const int kind = h->kind;
+    symm_heap_lock(h);
+    h->closed = 1;
+    symm_heap_unlock(h);
     unlink_heap(c, h);
     if (symm_handle_close(kind, handle)) symm_handle_put(kind, handle);
 }

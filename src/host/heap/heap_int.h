@@ -61,6 +61,7 @@ struct symm_heap {
     _Atomic int refs; /* handle, windows of captured calls, objects made of it */
     void *handle;
     int kind;                   /* SYMM_KIND_HEAP, _VEC or _DEVCOMM */
+    int closed;                 /* the order of calls has ended; with the lock */
     int fixed;                  /* a vector that must not move (SYMM_VEC_FIXED) */
     struct symm_heap *next;     /* communicator's list */
     struct symm_heap *next_all; /* process's table */
