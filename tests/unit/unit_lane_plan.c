@@ -152,5 +152,50 @@ static void a_free_node_after_the_launch_loses_no_block(void) {
     lk_close(&k);
 }
 
+/* ---- groups ---- */
+
+static void refused(symmResult_t r) {
+    T_ERR(r, symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "not inside a group");
+}
+
+/* The group's call came first, and reads the block at its end: no launch inside it may write. */
+static void a_group_takes_no_plan(void) {
+    lk k;
+    char *p, out[B];
+    size_t freed;
+    void *q;
+    symmMemPlan_t nodes;
+    symmGraphNode_t n;
+    symmAllocNode_t params = {.size = sizeof params, .bytes = B, .flags = SYMM_ALLOC_LOCAL};
+    T_EXPECT_WARNINGS();
+    lk_alone(&k, 1);
+    symmGraph_t g = capture_left(&k, 0, &p);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, SYMM_MEMPLAN_AUTO_FREE);
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &nodes));
+    run(&k, plan, g);
+    memset(p, 1, B);
+    T_OK(symmGroupStart());
+    T_OK(symmAllReduce(p, out, B, symmInt8, symmSum, k.comm, k.stream[0]));
+    refused(symmMemPlanLaunch(plan, xg_exec(g), k.stream[0]));
+    refused(symmMemPlanUpload(plan, xg_exec(g), k.stream[0]));
+    refused(symmMemPlanAddAllocNode(nodes, NULL, 0, &params, &n, &q));
+    refused(symmMemPlanAddFreeNode(nodes, NULL, 0, p, &n));
+    refused(symmMemPlanAddOrderNode(nodes, NULL, 0, &n));
+    refused(symmMemPlanDestroy(plan));
+    refused(symmHeapTrimLanes(k.heap, &freed));
+    T_ERR(symmMemPlanUpload(NULL, xg_exec(g), k.stream[0]), symmInvalidArgument);
+    T_OK(symmGroupEnd());
+    T_OK(symmStreamSynchronize(k.stream[0]));
+    for (int i = 0; i < B; i++) T_EQ(out[i], 1);
+    run(&k, plan, g);
+    lk_check(k.stream[0], p, B, 9);
+    lk_free(k.lane[0], p);
+    T_OK(symmMemPlanDestroy(plan)), T_OK(symmMemPlanDestroy(nodes));
+    T_OK(xg_destroy(g));
+    lk_close(&k);
+}
+
 T_MAIN(T(only_the_plans_own_graph_is_launched), T(a_graph_that_holds_the_plans_is_launched),
-       T(a_lane_without_a_call_binds_nothing), T(a_free_node_after_the_launch_loses_no_block))
+       T(a_lane_without_a_call_binds_nothing), T(a_free_node_after_the_launch_loses_no_block),
+       T(a_group_takes_no_plan))

@@ -58,6 +58,7 @@ symmResult_t symmHeapTrimLanes(symmHeap_t heap, size_t *freed) {
     symm_heap *h;
     uint64_t bytes = 0, left = 0;
     symmResult_t r = symmSuccess;
+    SYMM_TRY(symm_memlane_no_group("symmHeapTrimLanes"));
     SYMM_TRY(symm_heap_enter(heap, 1, &h));
     for (symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s && !r; s = s->next) {
         if (s->heap != h) continue;

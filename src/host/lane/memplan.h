@@ -283,8 +283,8 @@ symmResult_t symm_memaccess_set(symm_memaccess *a, const symm_comm *c, const int
                                 int nranks);
 /* Brings used_high up to date; a plan is about to go, or was filled. */
 void symm_memregion_measure(symm_memregion *r);
-/* Begins a symmMemPlan call: checks the handle, enters the heap and its communicator. leave ends
- * the call. */
+/* Begins a symmMemPlan call: checks the handle, refuses inside a group, enters the heap and its
+ * communicator. leave ends the call. */
 symmResult_t symm_memplan_enter(symmMemPlan_t plan, const char *call, symm_memplan **out);
 void symm_memplan_leave(symm_memplan *p);
 

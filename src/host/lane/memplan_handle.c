@@ -151,11 +151,17 @@ symmResult_t symmMemPlanCreate(symmLane_t lane, symmGraph_t graph, unsigned flag
 
 /* ---- entering -------------------------------------------------------------------------------- */
 
+static symmResult_t find_plan(symmMemPlan_t plan, const char *call, symm_memplan **out) {
+    *out = symm_handle_peek(SYMM_KIND_PLAN, plan);
+    if (*out) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument, "%s: plan=%p is not a live plan", call, (void *)plan);
+}
+
 symmResult_t symm_memplan_enter(symmMemPlan_t plan, const char *call, symm_memplan **out) {
     symm_heap *h;
-    symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
-    if (!p)
-        return SYMM_ERR(symmInvalidArgument, "%s: plan=%p is not a live plan", call, (void *)plan);
+    symm_memplan *p;
+    SYMM_TRY(find_plan(plan, call, &p));
+    SYMM_TRY(symm_memlane_no_group(call));
     SYMM_TRY(symm_heap_enter(p->set->handle, 1, &h));
     SYMM_CHECK(symm_memplan_check(p));
     *out = p;
@@ -180,10 +186,9 @@ static void end_plan(symm_memplan *p) {
 
 symmResult_t symmMemPlanDestroy(symmMemPlan_t plan) {
     symm_heap *h;
-    symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
-    if (!p)
-        return SYMM_ERR(symmInvalidArgument, "symmMemPlanDestroy: plan=%p is not a live plan",
-                        (void *)plan);
+    symm_memplan *p;
+    SYMM_TRY(find_plan(plan, "symmMemPlanDestroy", &p));
+    SYMM_TRY(symm_memlane_no_group("symmMemPlanDestroy"));
     symm_kept *pins = p->pins; /* the plan is among them, so it lives until they go */
     if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) {
         symm_memplan_lock_dead();
