@@ -88,9 +88,11 @@ symmResult_t symm_synced_record(symm_synced *s, symmStream_t stream, int down) {
 symmResult_t symm_synced_zero(symm_synced *s, symmStream_t stream, int capturing) {
     if (capturing) { /* at once, outside of the capture: no other work has this memory yet */
         const symm_vmm *v = s->comm->vmm;
-        const uint64_t words =
-            s->bytes / 4 + (s->bytes % 4 != 0); /* blocks are multiples of 4 bytes */
-        int cu = words ? v->fill(s->gpu.ptr, words * 4, 0) : 0;
+        /* A fill is of whole words, and in guard mode a red zone begins behind the last byte. */
+        const uint64_t rest = s->bytes % 4, whole = s->bytes - rest;
+        const uint32_t none = 0;
+        int cu = whole ? v->fill(s->gpu.ptr, whole, 0) : 0;
+        if (!cu && rest) cu = v->copy(s->gpu.ptr + whole, &none, rest);
         return cu ? symm_vmm_error(v, cu, "clearing a synced buffer") : symmSuccess;
     }
     symmResult_t r = s->bytes ? s->ops->zero(s, s->bytes, stream) : symmSuccess;
