@@ -24,7 +24,8 @@
  * Capture. Push and Pull may be captured: then the copy of the whole buffer is recorded and nothing
  * else. The buffer's state does not change, neither now nor by a replay. The program orders a
  * replay against other use; MutableGpu or MutableCpu with copy 0 then says where the head is.
- * Another call is refused during a capture if it would have to copy (symmInvalidUsage).
+ * Another call is refused during a capture if it would have to copy, or to clear a device side that
+ * was there before Discard (symmInvalidUsage).
  *
  * Order: local, all calls. SYM buffers: the first call that allocates the device side (Gpu,
  * MutableGpu, Push, Publish or Ref, whichever comes first), SetGpu and Destroy count as

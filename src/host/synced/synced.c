@@ -129,7 +129,15 @@ static symmResult_t first_on_cpu(symm_synced *s, int copy) {
     return symmSuccess;
 }
 
+/* Memory that was there before a discard is cleared in the stream, behind the caller's work. A
+ * capture takes no fill, and only the caller knows when that work has ended. */
 static symmResult_t first_on_gpu(symm_synced *s, symmStream_t stream, int copy, int capturing) {
+    if (capturing && copy && s->gpu.ptr)
+        return SYMM_ERR(symmInvalidUsage,
+                        "synced=%p: stream=%p is under capture and the device side would be "
+                        "cleared now, though work from before symmSyncedDiscard may use it: use it "
+                        "before the capture, or with copy 0",
+                        (void *)s->handle, (void *)stream);
     SYMM_TRY(symm_synced_need_gpu(s));
     SYMM_TRY(symm_synced_join(s, stream, capturing));
     if (copy) SYMM_TRY(symm_synced_zero(s, stream, capturing));
