@@ -51,8 +51,8 @@ typedef struct {
     size_t size;      /* sizeof(symmArenaConfig_t) of the caller */
     uint32_t version; /* SYMM_VERSION_CODE of the caller */
     uint32_t flags;   /* SYMM_ARENA_* */
-    /* The limit: most that it takes from the heap; 0: half of what is free in the zone. SYM: taken
-     * at creation. */
+    /* The limit: most that it takes from the heap; 0: half of what is free in the zone. LOCAL: more
+     * than the heap has addresses for is as much as that. SYM: taken at creation. */
     uint64_t bytes;
     /* A power of two from 16 KiB to 1 MiB (RMM's), at most the granularity; 0: 16 KiB. */
     uint64_t superblock;

@@ -44,6 +44,40 @@ static void shuffle(void **p, int n, uint64_t *state) {
     }
 }
 
+/* ---- more than there is ---------------------------------------------------------------------- */
+
+/* No sum of a size and a limit overflows, with red zones or without. */
+static void endless_rank(void *arg) {
+    static const uint64_t limits[] = {1ull << 40, 1ull << 63, UINT64_MAX};
+    static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 300, 1ull << 63, 65 * MB};
+    hk *k = arg;
+    void *p;
+    T_EXPECT_WARNINGS();
+    for (int guard = 0; guard < 2; guard++) {
+        symmHeapConfig_t c = hk_config(64 * MB, 0, 8 * MB);
+        symmHeap_t heap;
+        c.guard = guard;
+        T_OK(symmHeapCreate(k->comm, &c, &heap));
+        for (int i = 0; i < 3; i++) {
+            symmArena_t a = open_arena(heap, limits[i], 0);
+            T_EQ(info(a).limit, 64 * MB);
+            for (int j = 0; j < 4; j++) {
+                T_ERR(symmArenaAlloc(a, sizes[j], 0, NULL, &p), symmOutOfMemory);
+                T_ERR(symmArenaAlloc(a, sizes[j], 64 * KB, NULL, &p), symmOutOfMemory);
+            }
+            p = take(a, 100000, NULL);
+            memset(p, 1, 100000);
+            give(a, p, NULL);
+            give(a, take(a, 4 * MB, NULL), NULL);
+            T_OK(symmArenaDestroy(a));
+        }
+        T_OK(symmHeapDestroy(heap));
+    }
+}
+static void a_limit_beyond_the_heap_is_the_heaps(void) {
+    hk_processes(1, endless_rank, NULL);
+}
+
 /* ---- all of it, after a past ----------------------------------------------------------------- */
 
 typedef struct {
@@ -367,4 +401,4 @@ static void random_calls_against_a_model(void) {
 T_MAIN(T(all_of_it_after_threads_and_streams), T(all_of_it_after_random_frees),
        T(what_is_left_beside_blocks), T(blocks_pin_superblocks_only),
        T(a_free_neighbour_is_extended), T(before_it_refuses_it_waits),
-       T(random_calls_against_a_model))
+       T(a_limit_beyond_the_heap_is_the_heaps), T(random_calls_against_a_model))

@@ -84,6 +84,8 @@ symmResult_t symm_arena_new(const symm_upstream *up, const symm_arena_order *ord
     atomic_init(&a->only,
                 order->dear && o->late && !a->sym ? SYMM_STREAM_NOBODY : SYMM_STREAM_MANY);
     if (a->sym) a->limit &= -a->super;
+    /* So that sums of sizes do not overflow. Of SYM all is taken now, so too much is refused. */
+    if (!a->sym && a->limit > up->limit) a->limit = up->limit;
     a->most = a->limit;
     strncpy(a->name, o->name ? o->name : "", sizeof a->name - 1);
     pthread_mutex_init(&a->lock, NULL);
