@@ -192,12 +192,14 @@ int symm_capture_event(struct symm_stream *s, struct symm_capture_mark *mark,
     if (c) {
         const struct symm_lane *lane = &c->graph->lanes[s->lane];
         int n = lane->before.n > s->lane ? lane->before.n : s->lane + 1;
-        if (clock_reserve(&mark->before, n)) {
+        struct symm_clock before = {NULL, 0}; /* the event's may be of a capture with more lanes */
+        if (clock_reserve(&before, n)) {
             *status = out_of_memory(c, s);
         } else {
-            for (int i = 0; i < mark->before.n; i++)
-                mark->before.tasks[i] = clock_at(&lane->before, i);
-            mark->before.tasks[s->lane] = lane->tasks;
+            for (int i = 0; i < n; i++) before.tasks[i] = clock_at(&lane->before, i);
+            before.tasks[s->lane] = lane->tasks;
+            clock_free(&mark->before);
+            mark->before = before;
             mark->capture = c->id;
             mark->lane = s->lane;
             mark->steps = lane->n;
