@@ -37,11 +37,15 @@ static unsigned agree(pmpi_state *s, unsigned yes) {
     return PMPI_Allreduce(&yes, &all, 1, MPI_UNSIGNED, MPI_BAND, s->comm) ? 0 : all;
 }
 
+/* Ranks of the program on this host; less than 1: nobody says. */
+static int local_ranks(void) {
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    return local ? atoi(local) : 0;
+}
+
 /* More ranks on this host than cores. */
 static int is_crowded(void) {
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    int n = 0;
-    if (local) n = atoi(local);
+    int n = local_ranks();
     if (n < 1) PMPI_Comm_size(MPI_COMM_WORLD, &n);
     return n > sysconf(_SC_NPROCESSORS_ONLN);
 }
@@ -85,9 +89,11 @@ static int has_gpus(void) {
     return 0;
 }
 
-/* A communicator holds a descriptor for each peer. The program's own files must find room: a
- * quarter of what the process may have stays free. */
-static int has_descriptors(int more) {
+/* A communicator holds a descriptor for each peer of this host. The program's own files must find
+ * room: a quarter of what the process may have stays free. */
+static int has_descriptors(const pmpi_state *s) {
+    const int local = local_ranks();
+    const int more = (s->apart && local > 0 && local < s->n ? local : s->n) - 1;
     struct rlimit most;
     rlim_t used = 0;
     DIR *all = opendir("/proc/self/fd");
@@ -102,12 +108,12 @@ static int has_descriptors(int more) {
 /* Why MPI serves the communicator; NULL: no reason. Collective. */
 static const char *left_why(pmpi_state *s) {
     enum { NO_GPUS = 1, CORES = 2, ONE_THREAD = 4, FILES = 8, FOREGROUND = 16, MOST_APART = 4096 };
+    s->apart = !on_one_host(s);
     const unsigned all =
         agree(s, (has_gpus() ? 0 : NO_GPUS) | (is_crowded() ? 0 : CORES) |
-                     (is_one_thread() ? ONE_THREAD : 0) | (has_descriptors(s->n - 1) ? FILES : 0) |
+                     (is_one_thread() ? ONE_THREAD : 0) | (has_descriptors(s) ? FILES : 0) |
                      (atomic_load(&in_background) ? 0 : FOREGROUND));
     s->crowded = !(all & CORES);
-    s->apart = !on_one_host(s);
     if (!(all & NO_GPUS)) return "a rank uses GPUs, buffers may be in their memory";
     if (s->apart && !(all & ONE_THREAD))
         return "its ranks are on several hosts, and one has MPI_THREAD_MULTIPLE";

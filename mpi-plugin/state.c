@@ -158,16 +158,30 @@ static int is_ready(void) {
 
 /* ---- a communicator -------------------------------------------------------------------------- */
 
+/* Whether all n members of `here` are in `world`. Open MPI replaces its record of a peer at the
+ * first message to it, which may be another thread's, and one group may have the new one already
+ * while the other has not: who is missing is looked for once more. */
+static int is_within(MPI_Group here, MPI_Group world, int n, int *ranks) {
+    int all = 0;
+    for (int r = 0; r < n; r++) ranks[r] = r;
+    for (int again = 0; again < 2 && !all; again++) {
+        if (PMPI_Group_translate_ranks(here, n, ranks, world, ranks + n))
+            pmpi_give_up("MPI translates no ranks");
+        all = 1;
+        for (int r = 0; r < n; r++) all &= ranks[n + r] != MPI_UNDEFINED;
+    }
+    return all;
+}
+
 /* All ranks are of this MPI_COMM_WORLD. Others were started or met by the program, perhaps without
  * this library. 0 is the answer on all ranks then, since each is in one world only. */
 static int is_of_one_world(MPI_Comm comm, int n) {
-    int *ranks = malloc(2 * (size_t)n * sizeof *ranks), one = 1;
+    int *ranks = malloc(2 * (size_t)n * sizeof *ranks), one = 0;
     MPI_Group here = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
-    for (int r = 0; ranks && r < n; r++) ranks[r] = r;
-    if (!ranks || PMPI_Comm_group(comm, &here) || PMPI_Comm_group(MPI_COMM_WORLD, &world) ||
-        PMPI_Group_translate_ranks(here, n, ranks, world, ranks + n))
+    if (!ranks || PMPI_Comm_group(comm, &here) || PMPI_Comm_group(MPI_COMM_WORLD, &world))
         pmpi_give_up("no memory for a communicator");
-    for (int r = 0; ranks && r < n; r++) one &= ranks[n + r] != MPI_UNDEFINED;
+    else
+        one = here == world || is_within(here, world, n, ranks);
     if (here != MPI_GROUP_NULL) PMPI_Group_free(&here);
     if (world != MPI_GROUP_NULL) PMPI_Group_free(&world);
     free(ranks);
