@@ -35,32 +35,64 @@ EXPORT int MPI_Finalize(void) {
 
 /* ---- Fortran --------------------------------------------------------------------------------- */
 
-#define FREES(symbol)                                                      \
-    EXPORT void symbol(void *comm, MPI_Fint *error) {                      \
-        const int here = (void *)MPI_COMM_WORLD != NULL;                   \
-        const MPI_Comm c = here ? PMPI_Comm_f2c(*(MPI_Fint *)comm) : NULL; \
-        const MPI_Comm before = pmpi_going(c);                             \
-        ((void (*)(void *, MPI_Fint *))pmpi_next(#symbol))(comm, error);   \
-        pmpi_going(before);                                                \
+/* A library that the program loads by dlopen may bring MPI's functions for Fortran, and calls these
+ * here, behind which there are none then (`next`). So MPI's function in C is called, as they do. */
+typedef void frees_in_fortran(void *comm, MPI_Fint *error);
+static void free_it(pmpi_function *next, int (*in_c)(MPI_Comm *), MPI_Fint *comm, MPI_Fint *error) {
+    MPI_Comm c = (void *)MPI_COMM_WORLD ? PMPI_Comm_f2c(*comm) : NULL;
+    const MPI_Comm before = pmpi_going(c);
+    if (next) {
+        ((frees_in_fortran *)next)(comm, error);
+    } else {
+        const int r = in_c(&c);
+        if (!r) *comm = PMPI_Comm_c2f(c);
+        if (error) *error = r;
     }
-FREES(mpi_comm_free_)
-FREES(mpi_comm_free_f08_)
-FREES(mpi_comm_disconnect_)
-FREES(mpi_comm_disconnect_f08_)
+    pmpi_going(before);
+}
+#define FREES(symbol, call)                                    \
+    EXPORT void symbol(void *comm, MPI_Fint *error) {          \
+        free_it(pmpi_next(#symbol), PMPI_##call, comm, error); \
+    }
+FREES(mpi_comm_free_, Comm_free)
+FREES(mpi_comm_free_f08_, Comm_free)
+FREES(mpi_comm_disconnect_, Comm_disconnect)
+FREES(mpi_comm_disconnect_f08_, Comm_disconnect)
 
-#define MAKES(symbol)                                                                           \
-    EXPORT void symbol(void *comm, void *made, void *request, MPI_Fint *error) {                \
-        pmpi_makes_in_background();                                                             \
-        ((void (*)(void *, void *, void *, MPI_Fint *))pmpi_next(#symbol))(comm, made, request, \
-                                                                           error);              \
+typedef void makes_in_fortran(void *comm, void *made, void *request, MPI_Fint *error);
+static void make_it(pmpi_function *next, MPI_Fint *comm, MPI_Fint *made, MPI_Fint *request,
+                    MPI_Fint *error) {
+    MPI_Comm c = NULL;
+    MPI_Request q = NULL;
+    pmpi_makes_in_background();
+    if (next) {
+        ((makes_in_fortran *)next)(comm, made, request, error);
+        return;
+    }
+    const int r = PMPI_Comm_idup(PMPI_Comm_f2c(*comm), &c, &q);
+    if (!r) *made = PMPI_Comm_c2f(c), *request = PMPI_Request_c2f(q);
+    if (error) *error = r;
+}
+#define MAKES(symbol)                                                            \
+    EXPORT void symbol(void *comm, void *made, void *request, MPI_Fint *error) { \
+        make_it(pmpi_next(#symbol), comm, made, request, error);                 \
     }
 MAKES(mpi_comm_idup_)
 MAKES(mpi_comm_idup_f08_)
 
-#define ENDS(symbol)                                       \
-    EXPORT void symbol(MPI_Fint *error) {                  \
-        pmpi_finish();                                     \
-        ((void (*)(MPI_Fint *))pmpi_next(#symbol))(error); \
+typedef void ends_in_fortran(MPI_Fint *error);
+static void end_it(pmpi_function *next, MPI_Fint *error) {
+    pmpi_finish();
+    if (next) {
+        ((ends_in_fortran *)next)(error);
+        return;
+    }
+    const int r = PMPI_Finalize();
+    if (error) *error = r;
+}
+#define ENDS(symbol)                       \
+    EXPORT void symbol(MPI_Fint *error) {  \
+        end_it(pmpi_next(#symbol), error); \
     }
 ENDS(mpi_finalize_)
 ENDS(mpi_finalize_f08_)

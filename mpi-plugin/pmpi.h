@@ -79,7 +79,8 @@ void pmpi_makes_in_background(void);
 /* ---- exports_fortran.c ----------------------------------------------------------------------- */
 
 typedef void pmpi_function(void);
-/* The function of that name behind this library's. */
+/* The function of that name behind this library's. NULL: there is none, but this is the MPI that
+ * the library was built for, which has it in C. */
 pmpi_function *pmpi_next(const char *name);
 
 /* ---- types.c --------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #pragma weak PMPI_Barrier
 #pragma weak PMPI_Bcast
 #pragma weak PMPI_Cancel
+#pragma weak PMPI_Comm_c2f
 #pragma weak PMPI_Comm_call_errhandler
 #pragma weak PMPI_Comm_create_group
 #pragma weak PMPI_Comm_create_keyval
@@ -57,6 +58,7 @@
 #pragma weak PMPI_Reduce
 #pragma weak PMPI_Reduce_scatter
 #pragma weak PMPI_Reduce_scatter_block
+#pragma weak PMPI_Request_c2f
 #pragma weak PMPI_Scatter
 #pragma weak PMPI_Scatterv
 #pragma weak PMPI_Test

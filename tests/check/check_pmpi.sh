@@ -146,6 +146,16 @@ if command -v gfortran >/dev/null 2>&1 && command -v "${MPIFORT:-mpifort}" >/dev
         done
         t_equal "symm-run sees that it needs MPI" 3 "$(grep -c "$line" "$dir/err")"
     done
+    # MPI's functions for Fortran come with a module of a program in C, and are not behind ours.
+    OMPI_CC=${CC:-gcc} ${MPICC:-mpicc} -O1 tests/check/pmpi_loads.c -o "$dir/loads" -ldl || exit 2
+    for module in USE_MPIFH USE_F08; do
+        "${MPIFORT:-mpifort}" -O0 -w -D$module -fPIC -shared tests/check/pmpi_ends.F90 \
+            -o "$dir/ends.so" || exit 2
+        t_equal "ends of communicators and of MPI in a module in Fortran, $module" "0 wrong 0" \
+            "$(SYMM_PMPI_AFTER=0 SYMM_PMPI=all under 2 "$run" "$dir/loads" "$dir/ends.so")"
+        t_equal "its collectives were served, and MPI's end was noticed" 1 \
+            "$(served | grep -c '^Allreduce 40 ')"
+    done
 else
     t_skip "programs in Fortran" "needs gfortran and mpifort"
 fi
