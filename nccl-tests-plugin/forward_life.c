@@ -31,10 +31,16 @@ static pthread_mutex_t births = PTHREAD_MUTEX_INITIALIZER;
 static late *waiting;
 static _Atomic uint64_t waiting_count, numbers;
 
+/* The real NCCL may write it meanwhile, in a thread of its own, or in that of the parent's
+ * watchdog: who sees it sees the communicator. */
+static ncclComm_t real_of(nccl_comm *c) {
+    return __atomic_load_n(&c->real, __ATOMIC_ACQUIRE);
+}
+
 /* The real NCCL has written its handle, or there is no child: then *out is NULL already. */
 static void be_born(nccl_comm *c, ncclComm_t *out) {
     static const char of_parent[] = "nor is the one that it is made from";
-    const ncclComm_t real = c->real;
+    const ncclComm_t real = real_of(c);
     if (real) *out = nccl_handle(c);
     if (real) symm_nccl_forward_tell(c, real, of_parent);
     if (real && symm_nccl_forward_take(c, real, of_parent)) {
@@ -74,7 +80,7 @@ static void born(void *record, void *out, ncclResult_t code) {
     late **at = &waiting;
     while (*at && (*at)->made != c) at = &(*at)->next;
     late *l = *at;
-    const int waits = l && l->parent && !c->real && (!code || code == ncclInProgress);
+    const int waits = l && l->parent && !real_of(c) && (!code || code == ncclInProgress);
     if (waits) l->number = atomic_fetch_add(&numbers, 1) + 1;
     if (l && !waits) drop_late(at);
     if (!waits) be_born(c, out);

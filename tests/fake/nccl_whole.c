@@ -130,7 +130,8 @@ static pthread_mutex_t settling = PTHREAD_MUTEX_INITIALIZER; /* over later, to *
 static ncclResult_t settle(ncclComm_t c) {
     pthread_mutex_lock(&settling);
     const ncclResult_t now = atomic_exchange(&c->async, ncclSuccess);
-    if (!now && c->to) *c->to = c->later, c->to = NULL;
+    /* Pairs with real_of in forward_life.c. */
+    if (!now && c->to) __atomic_store_n(c->to, c->later, __ATOMIC_RELEASE), c->to = NULL;
     pthread_mutex_unlock(&settling);
     return now;
 }

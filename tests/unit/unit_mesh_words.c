@@ -328,7 +328,8 @@ static void full_rank(int rank, int n, void *arg) {
         T_CHECK(number < MOST);
         T_EQ(offer(m, number), 0);
         kit_barrier(k, n);
-        while (!offer(m, number)) symm_mesh_push(m); /* the other one reads now */
+        do symm_mesh_push(m); /* the other one reads now */
+        while (!offer(m, number));
         T_CHECK(e.again);
         while (atomic_load(&((symm_mesh_tcp *)m)->links[0].unsent)) symm_mesh_push(m);
         k->value = (int)number;
