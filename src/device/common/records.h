@@ -207,7 +207,7 @@ typedef struct {
     uint32_t kept, tried, said[2];
     uint32_t pad[10]; /* to a line, so that what follows lies in whole ones */
 } symm_way;
-/* Rank 0, of a kind: the least time of calls as said and the other way; calls until the next step;
+/* Rank 0, of a kind: the least time of calls whose bit is 0, and 1; calls until the next step;
  * calls between two tries. */
 typedef struct {
     uint32_t least[2], left, run;

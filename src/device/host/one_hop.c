@@ -145,7 +145,7 @@ SYMM_DEV int symm_arrive_takers(symm_cta *c, symm_shape s, uint64_t chunks) {
 SYMM_DEV int symm_may_pack(const symm_cta *c, symm_shape s) {
     const symm_args *a = c->a;
     const uint64_t packets = symm_chunks(symm_part_bytes(c), SYMM_PACKET_LOG);
-    if (a->flags & (SYMM_ARG_DIRECT | SYMM_ARG_EITHER)) return 0;
+    if (a->flags & (SYMM_ARG_DIRECT | SYMM_ARG_EITHER)) return 0; /* the latter are large */
     if (!s.src_each && !s.root_takes && a->nranks > 2) return 0;
     if (packets > SYMM_PACKETS_PULLED) return 0;
     if (symm_piece_log(c, s) < SYMM_PACKET_LOG) return 0;

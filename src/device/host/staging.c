@@ -5,7 +5,7 @@
  * each other; and a machine may move them while a program runs. So rank 0 times calls, for each
  * collective and range of sizes: the last ones of a run, then some that go the other way. That is
  * kept if it is faster by an eighth. In all these calls every rank waits for all others, so one
- * rank sees what they take: of the last copy out of staging of other ranks, in its next call.
+ * rank sees what they take. What others copy out of staging last, it sees in its next call.
  *
  * Rank 0 says in each epoch which way calls of the next one go that may go either
  * (SYMM_ARG_EITHER). Every rank has heard from rank 0 in epoch e-1 before its kernel of epoch e
