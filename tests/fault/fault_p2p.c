@@ -7,7 +7,7 @@
 #include "fault_kit.h"
 #include "p2p_kit.h"
 
-enum { SOON_MS = 1000, BIG = 8 << 20 };
+enum { SOON_MS = 1000, BIG = 8 << 20, LOADED = 64 << 20 };
 
 /* ---- counts and types ------------------------------------------------------------------------ */
 
@@ -165,6 +165,65 @@ static void aborts_rank(int rank, int n, void *arg) {
     kit_barrier(&f->k, n);
     if (rank == 0 || f->how) T_OK(symmCommDestroy(comm));
 }
+/* Rank 1 ends the communicator while rank 0 loads out of its window, and then writes there, from
+ * the end on, until rank 0 has come to it. What that has read by then is no message. */
+static char *loaded; /* rank 0's buffer, in no window; rank 1 sees when the first byte comes */
+
+typedef struct {
+    fk *f;
+    symmComm_t comm;
+} ender;
+
+static void *end_in_the_middle(void *arg) {
+    const ender *e = arg;
+    while (!*(volatile char *)loaded) sched_yield();
+    if (e->f->how)
+        T_OK(symmCommRevoke(e->comm, 0));
+    else
+        T_OK(symmCommAbort(e->comm));
+    return NULL;
+}
+
+static void sends_and_fills(fk *f, symmComm_t comm) {
+    ender e = {f, comm};
+    symmWindow_t win;
+    pthread_t thread;
+    char *p;
+    T_OK(symmMemAlloc((void **)&p, LOADED));
+    T_OK(symmWindowRegister(comm, p, LOADED, &win, SYMM_WIN_DEFAULT));
+    memset(p, 1, LOADED);
+    kit_barrier(&f->k, 2);
+    T_EQ(pthread_create(&thread, NULL, end_in_the_middle, &e), 0);
+    T_ERR(symmSend(p, LOADED, symmUint8, 0, comm, NULL), symmAborted);
+    for (size_t at = LOADED; at > 0; at -= 4096) memset(p + at - 4096, 2, 4096);
+    pthread_join(thread, NULL);
+    kit_barrier(&f->k, 2);
+    if (f->how) T_OK(symmCommDestroy(comm));
+    T_OK(symmMemFree(p));
+}
+
+static void loads_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n);
+    if (rank == 1) {
+        sends_and_fills(f, comm);
+        return;
+    }
+    symmWindow_t win;
+    T_OK(symmWindowRegister(comm, NULL, 0, &win, SYMM_WIN_DEFAULT));
+    kit_barrier(&f->k, n);
+    T_ERR(symmRecv(loaded, LOADED, symmUint8, 1, comm, NULL), symmAborted);
+    kit_barrier(&f->k, n);
+    T_OK(symmCommDestroy(comm));
+}
+static void a_sender_that_ends_while_it_is_read(void) {
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how < 2; how++) {
+        loaded = T_SHARED(LOADED);
+        T_FORK(2, loads_rank, fk_new(0, how));
+    }
+}
+
 static void a_peer_that_aborts(void) {
     T_EXPECT_WARNINGS();
     for (int how = 0; how < 2; how++) T_FORK(2, aborts_rank, fk_new(0, how));
@@ -277,5 +336,5 @@ static void a_dump_names_who_waits(void) {
 }
 
 T_MAIN(T(counts_and_types_that_differ), T(a_peer_that_dies), T(a_peer_that_leaves),
-       T(a_peer_that_aborts), T(a_peer_that_never_comes), T(bad_arguments),
-       T(a_dump_names_who_waits))
+       T(a_peer_that_aborts), T(a_sender_that_ends_while_it_is_read), T(a_peer_that_never_comes),
+       T(bad_arguments), T(a_dump_names_who_waits))

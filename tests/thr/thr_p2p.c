@@ -8,10 +8,10 @@
 
 #include "p2p_kit.h"
 
-enum { MOST = 8, ROOM = 9 << 20, SLOW = T_TSAN || T_ASAN };
+enum { MOST = 8, CROWD = 16, ROOM = 9 << 20, SLOW = T_TSAN || T_ASAN };
 
 typedef struct {
-    symmComm_t comms[MOST];
+    symmComm_t comms[CROWD];
     int n;
     const char *scratch;
     _Atomic int went;
@@ -155,6 +155,28 @@ static void many_rank(pk_world *w) {
         meet();
     }
 }
+/* Seven of 140,000 bytes are less than a ring of 1 MiB, but not each in whole chunks. */
+static void filling_rank(pk_world *w) {
+    enum { N = 7, BYTES = 140000 };
+    char *p = w->heap + 128;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; w->rank == 0 && i < N; i++) {
+            pk_fill(p, BYTES, 0, 1, (unsigned)i);
+            pk_send(w->comm, p, BYTES, 1, NULL);
+            memset(p, 0xee, BYTES);
+        }
+        meet();
+        for (int i = 0; w->rank == 1 && i < N; i++) {
+            pk_empty(p, BYTES);
+            pk_recv(w->comm, p, BYTES, 0, NULL);
+            pk_received(p, BYTES, 0, 1, (unsigned)i);
+        }
+        meet();
+    }
+}
+static void what_fits_a_ring_ends_alone(void) {
+    with_ranks(2, NULL, filling_rank);
+}
 static void many_sends_end_alone(void) {
     with_ranks(2, NULL, many_rank);
 }
@@ -204,17 +226,19 @@ static void a_flood_of_big_ones(void) {
 /* One message goes round its ring many times. Until it ends, what the receiver gives back of the
  * ring is the only word that says when the sender may write there again. */
 static void many_laps_rank(pk_world *w) {
-    const uint64_t bytes = 4 << 20;
+    const uint64_t sizes[] = {4 << 20, 100, 4 << 20}; /* the last one begins behind an unread one */
     char *p = pk_half(w, 0) + 128;
-    if (w->rank == 0)
-        pk_fill(p, bytes, 0, 1, 0);
-    else
-        pk_empty(p, bytes);
-    if (w->rank == 0)
-        pk_send(w->comm, p, bytes, 1, NULL);
-    else
-        pk_recv(w->comm, p, bytes, 0, NULL);
-    if (w->rank == 1) pk_received(p, bytes, 0, 1, 0);
+    for (unsigned no = 0; no < 3; no++) {
+        if (w->rank == 0) {
+            pk_fill(p, sizes[no], 0, 1, no);
+            pk_send(w->comm, p, sizes[no], 1, NULL);
+            continue;
+        }
+        if (no == 1) usleep(20000);
+        pk_empty(p, sizes[no]);
+        pk_recv(w->comm, p, sizes[no], 0, NULL);
+        pk_received(p, sizes[no], 0, 1, no);
+    }
 }
 static void a_message_of_many_rings(void) {
     setenv("SYMM_DIRECT", "0", 1);
@@ -243,6 +267,33 @@ static void self_rank(pk_world *w) {
 static void messages_to_oneself(void) {
     with_ranks(1, NULL, self_rank);
     with_ranks(2, NULL, self_rank);
+}
+
+/* More ranks than cores: they look whether all has an end before they try the ring. */
+static void crowd_self(int rank, int n, void *arg) {
+    enum { BYTES = 48 << 10 };
+    plan *p = arg;
+    symmWindow_t win;
+    char *memory;
+    (void)n;
+    T_OK(symmMemAlloc((void **)&memory, 4 * BYTES));
+    T_OK(symmWindowRegister(p->comms[rank], memory, 4 * BYTES, &win, SYMM_WIN_DEFAULT));
+    char *from = memory + 128, *to = memory + 2 * BYTES;
+    for (unsigned no = 0; no < 5; no++) {
+        pk_fill(from, BYTES, rank, rank, no);
+        pk_empty(to, BYTES);
+        pk_send(p->comms[rank], from, BYTES, rank, NULL);
+        pk_recv(p->comms[rank], to, BYTES, rank, NULL);
+        pk_received(to, BYTES, rank, rank, no);
+    }
+    T_OK(symmWindowDeregister(p->comms[rank], win));
+    T_OK(symmMemFree(memory));
+}
+static void a_crowd_of_messages_to_oneself(void) {
+    plan p = {.n = CROWD};
+    T_OK(symmCommInitAll(p.comms, CROWD, NULL));
+    T_THREADS(CROWD, crowd_self, &p);
+    for (int r = 0; r < CROWD; r++) T_OK(symmCommDestroy(p.comms[r]));
 }
 
 static void self_alone_rank(pk_world *w) {
@@ -499,8 +550,9 @@ static void one_thread_drives_all(void) {
 }
 
 T_MAIN(T(every_size_and_place), T(little_scratch), T(eager_sends_end_alone),
-       T(a_whole_ring_ends_alone), T(many_sends_end_alone), T(a_flood_of_small_ones),
-       T(a_flood_of_big_ones), T(a_message_of_many_rings), T(messages_to_oneself),
+       T(a_whole_ring_ends_alone), T(many_sends_end_alone), T(what_fits_a_ring_ends_alone),
+       T(a_flood_of_small_ones), T(a_flood_of_big_ones), T(a_message_of_many_rings),
+       T(messages_to_oneself), T(a_crowd_of_messages_to_oneself),
        T(a_message_to_oneself_without_its_other_call), T(groups_in_any_order),
        T(rings_beside_each_other), T(a_group_of_a_thousand), T(collectives_of_a_group_come_first),
        T(a_group_on_several_streams), T(captures_and_replays), T(one_thread_drives_all))

@@ -543,6 +543,7 @@ static void a_group_means_the_callers_per_thread_stream(void) {
     for (int r = 0; r < 2; r++) {
         all_reduce(r, SYMM_CUDA_STREAM_PER_THREAD);
         T_OK(symmWindowRegister(comms[r], buf[r], 4 * GK_MB, &win[r], SYMM_WIN_DEFAULT));
+        T_OK(symmSend(buf[r], 8, symmInt8, 1 - r, comms[r], gk_user(SYMM_CUDA_STREAM_PER_THREAD)));
         all_reduce(r, SYMM_CUDA_STREAM_PER_THREAD);
     }
     T_OK(symmGroupEnd());
@@ -552,7 +553,7 @@ static void a_group_means_the_callers_per_thread_stream(void) {
     for (int r = 0; r < 2; r++) {
         T_OK(symm_cuda_set(r));
         T_EQ(symm_cu.cuStreamSynchronize(SYMM_CUDA_STREAM_PER_THREAD), 0);
-        T_EQ(gk_last(r).count, 2);
+        T_EQ(gk_last(r).count, 3);
         T_EQ(gk_last(r).args.dst_off != SYMM_STAGED, 1); /* behind the registration */
     }
     T_EQ(early, 0);

@@ -159,6 +159,27 @@ static void too_large_a_task_is_refused(void) {
     T_OK(symmStreamDestroy(s));
 }
 
+/* As by a thread that found no capture a moment before another one began it. */
+static void what_came_before_a_capture_is_no_part_of_it(void) {
+    symmStream_t s = new_stream();
+    symmGraph_t graph = NULL;
+    struct note note = {&trail, 0, {0}};
+    trail.n = 0;
+    T_OK(symmStreamBeginCapture(s));
+    T_OK(symm_stream_run(s, write_note, &note, sizeof note));
+    T_OK(symmStreamEndCapture(s, &graph));
+    T_OK(symmStreamSynchronize(s));
+    expect_trail(1);
+    symmGraphExec_t exec = NULL;
+    T_OK(symmGraphInstantiate(graph, &exec));
+    T_OK(symmGraphLaunch(exec, s));
+    T_OK(symmStreamSynchronize(s));
+    T_EQ(trail.n, 1);
+    T_OK(symmGraphExecDestroy(exec));
+    T_OK(symmGraphDestroy(graph));
+    T_OK(symmStreamDestroy(s));
+}
+
 static void destroy_waits_for_queued_work(void) {
     for (int round = 0; round < 20; round++) {
         symmStream_t s = new_stream();
@@ -564,12 +585,12 @@ static void a_full_table_refuses_and_recovers(void) {
 
 T_MAIN(T(tasks_run_in_order), T(queue_grows_behind_a_busy_worker),
        T(null_stream_runs_in_the_caller), T(first_error_is_kept_until_synchronize),
-       T(too_large_a_task_is_refused), T(destroy_waits_for_queued_work),
-       T(a_task_may_give_more_work), T(several_threads_share_a_stream), T(events_order_streams),
-       T(a_wait_keeps_its_point), T(an_event_never_recorded_is_over),
-       T(null_stream_waits_for_events_and_points), T(order_points_order_streams),
-       T(order_points_that_need_no_wait), T(thirty_two_streams_pass_a_baton),
-       T(destroy_beside_users_is_safe), T(wild_and_stale_handles_are_refused),
-       T(null_arguments_are_refused), T(waits_inside_a_task_are_refused),
-       T(forked_child_has_no_streams), T(slots_are_used_again),
+       T(too_large_a_task_is_refused), T(what_came_before_a_capture_is_no_part_of_it),
+       T(destroy_waits_for_queued_work), T(a_task_may_give_more_work),
+       T(several_threads_share_a_stream), T(events_order_streams), T(a_wait_keeps_its_point),
+       T(an_event_never_recorded_is_over), T(null_stream_waits_for_events_and_points),
+       T(order_points_order_streams), T(order_points_that_need_no_wait),
+       T(thirty_two_streams_pass_a_baton), T(destroy_beside_users_is_safe),
+       T(wild_and_stale_handles_are_refused), T(null_arguments_are_refused),
+       T(waits_inside_a_task_are_refused), T(forked_child_has_no_streams), T(slots_are_used_again),
        T(a_full_table_refuses_and_recovers))

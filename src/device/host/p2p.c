@@ -56,7 +56,10 @@ static int waits_for_itself(const symm_p2p *p, const symm_p2p_channel *channels,
 
 /* 1 if the list has to be left. Every channel has been polled since the last time. */
 static int give_up(symm_p2p *p, const symm_p2p_channel *channels, int n, uint64_t *turns) {
-    int alone = waits_for_itself(p, channels, n);
+    /* One that may still go through the ring has not been tried. */
+    const int alone = !p->patient && waits_for_itself(p, channels, n);
+    const uint64_t seen = p->cta.left_seen;
+    uint64_t seen_now = seen;
     const symm_p2p_op *first = NULL;
     for (int i = 0; i < n; i++) {
         if (ended(&channels[i])) continue;
@@ -69,8 +72,11 @@ static int give_up(symm_p2p *p, const symm_p2p_channel *channels, int n, uint64_
             p->cta.out->stage = SYMM_STAGE_P2P;
             return 1;
         }
+        p->cta.left_seen = seen; /* each channel is polled once more behind this look */
         if (symm_wait_clock(&p->cta, p->at->peer, SYMM_STAGE_P2P, turns)) return 1;
+        if (p->cta.left_seen != seen) seen_now = p->cta.left_seen;
     }
+    p->cta.left_seen = seen_now;
     return 0;
 }
 
@@ -138,7 +144,10 @@ void symm_p2p_run(const symm_args *a, const symm_p2p_op *ops, symm_p2p_channel *
     }
     run(&p, channels, n);
     if (p.cta.ctl->p2p.waits) note_wait(&p, NULL);
-    if (!out->left.code) symm_abort_check(&p.cta);
+    if (!out->left.code && p.loaded)
+        symm_direct_check(&p.cta);
+    else if (!out->left.code)
+        symm_abort_check(&p.cta);
     if (!out->left.code) return;
     out->op = p.at;
     symm_tell_peers(&p.cta);

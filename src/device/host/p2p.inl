@@ -11,6 +11,7 @@ typedef struct { /* a kernel at work */
     const symm_p2p_op *at; /* the call that is looked at */
     int polls;             /* of a head that has not come, one after the other */
     int patient;           /* what a receiver could load is not put into the ring yet */
+    int loaded;            /* something was loaded out of a peer's window */
 } symm_p2p;
 
 /* Of messages from `source` to `rank`: what the source writes, and what `rank` writes. */
@@ -39,6 +40,10 @@ SYMM_DEV uint64_t symm_p2p_chunk(const symm_args *a, const symm_p2p_op *op) {
 SYMM_DEV uint64_t symm_p2p_chunks(const symm_args *a, const symm_p2p_op *op) {
     const uint64_t chunk = symm_p2p_chunk(a, op);
     return (op->bytes + chunk - 1) / chunk;
+}
+/* What `bytes` take of the ring: whole lines. */
+SYMM_DEV uint64_t symm_p2p_lines(uint64_t bytes) {
+    return (bytes + 63) & ~63ull;
 }
 /* Bytes of chunk k. */
 SYMM_DEV uint64_t symm_p2p_chunk_len(const symm_args *a, const symm_p2p_op *op, uint64_t k) {

@@ -47,7 +47,7 @@ static int differs(symm_p2p *p, const symm_p2p_head *head) {
 static void take_small(symm_p2p *p, const symm_p2p_head *head, symm_p2p_out *out) {
     const symm_args *a = p->cta.a;
     symm_move_cached(p->at->buff, symm_p2p_place(a, p->at->peer, a->rank, head->at), p->at->bytes);
-    give_back(out, head->at + ((p->at->bytes + 63) & ~63ull));
+    give_back(out, head->at + symm_p2p_lines(p->at->bytes));
 }
 
 static void begin_big(const symm_p2p *p, symm_p2p_channel *ch, symm_p2p_in *in,
@@ -66,10 +66,10 @@ static int take_ringed(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_out *out,
     const uint64_t k = ch->done, chunk = symm_p2p_chunk(a, p->at);
     if (symm_ld_acquire(&big->put) <= k || symm_ld_relaxed(&big->ringed) <= k) return 0;
     const uint64_t at = symm_ld_relaxed(&big->at) + k * chunk;
-    symm_p2p_move(p->at, p->at->buff + k * chunk, symm_p2p_place(a, p->at->peer, a->rank, at),
-                  symm_p2p_chunk_len(a, p->at, k));
+    const uint64_t len = symm_p2p_chunk_len(a, p->at, k);
+    symm_p2p_move(p->at, p->at->buff + k * chunk, symm_p2p_place(a, p->at->peer, a->rank, at), len);
     ch->done++;
-    give_back(out, at + chunk);
+    give_back(out, at + symm_p2p_lines(len));
     return 1;
 }
 
@@ -100,6 +100,7 @@ static int load_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_big *big) {
     }
     if (symm_is_private(ch->off)) return load_private(p, ch);
     const uint64_t k = ch->lo++, from = k * symm_p2p_chunk(a, p->at);
+    p->loaded = 1; /* its owner may leave with an error meanwhile: looked at behind the list */
     symm_p2p_move(p->at, p->at->buff + from, symm_flat(a, p->at->peer, ch->off) + from,
                   symm_p2p_chunk_len(a, p->at, k));
     return 1;

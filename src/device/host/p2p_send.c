@@ -5,8 +5,7 @@
  * big    the head first. Then chunks, which the sender claims from the front: straight into the
  *        receiver's window as soon as it knows that, else into the ring. A receiver that reaches
  *        the sender's buffer, in a window or through the kernel, claims chunks from the back. The
- *        sender ends when all chunks are
- *        claimed and nobody reads its buffer any more. */
+ *        sender ends when all chunks are claimed and nobody reads its buffer any more. */
 #include "p2p.inl"
 
 /* What the receiver has given back: it reads there no more. Nothing lies in what was skipped: it is
@@ -42,12 +41,13 @@ static uint64_t lap_of(const symm_args *a) {
     return lap;
 }
 
-/* Where the next `bytes` begin, at a multiple of unit: in one piece, if they fit a ring. What is
- * skipped of a ring that is empty is not waited for. A ring is walked through even where its
- * beginning is free: stores to lines that the receiver has read a short time ago are slow. */
-static uint64_t begin_at(const symm_args *a, symm_p2p_out *out, uint64_t unit, uint64_t bytes) {
+/* Where the next `bytes` begin: in one piece, if they fit a ring, else at its beginning, so that no
+ * chunk crosses its end. What is skipped of a ring that is empty is not waited for. A ring is
+ * walked through even where its beginning is free: stores to lines that the receiver has read a
+ * short time ago are slow. */
+static uint64_t begin_at(const symm_args *a, symm_p2p_out *out, uint64_t bytes) {
     const uint64_t ring = a->scratch.host.p2p_ring;
-    uint64_t at = (out->at + unit - 1) & ~(unit - 1);
+    uint64_t at = out->at;
     const uint64_t end = (at & (ring - 1)) + bytes;
     if (end <= lap_of(a)) return at;
     look(out);
@@ -73,8 +73,8 @@ static void put_head(const symm_p2p *p, symm_p2p_head *head, uint64_t seq, symm_
 
 static int send_small(symm_p2p *p, symm_p2p_out *out, symm_p2p_head *head, uint64_t seq) {
     const symm_args *a = p->cta.a;
-    const uint64_t ring = a->scratch.host.p2p_ring, need = (p->at->bytes + 63) & ~63ull;
-    const uint64_t at = begin_at(a, out, 64, need);
+    const uint64_t ring = a->scratch.host.p2p_ring, need = symm_p2p_lines(p->at->bytes);
+    const uint64_t at = begin_at(a, out, need);
     if (!has_room(out, ring, at + need)) return 0;
     char *place = symm_p2p_place(a, a->rank, p->at->peer, at);
     symm_move_cached(place, p->at->buff, p->at->bytes);
@@ -131,15 +131,15 @@ static int store_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_big *big) {
 /* The next chunk into the ring. 0: none is left, or there is no room. */
 static int ring_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_out *out, symm_p2p_big *big) {
     const symm_args *a = p->cta.a;
-    const uint64_t ring = a->scratch.host.p2p_ring, chunk = symm_p2p_chunk(a, p->at), k = ch->done;
-    if (k == 0) ch->at = begin_at(a, out, chunk, p->at->bytes);
-    const uint64_t at = ch->at + k * chunk;
-    if (!has_room(out, ring, at + chunk) || !symm_p2p_claim(big, ch->chunks, 0, 1)) return 0;
-    symm_move_cached(symm_p2p_place(a, a->rank, p->at->peer, at), p->at->buff + k * chunk,
-                     symm_p2p_chunk_len(a, p->at, k));
+    const uint64_t ring = a->scratch.host.p2p_ring, chunk = symm_p2p_chunk(a, p->at), k = ch->done,
+                   len = symm_p2p_chunk_len(a, p->at, k);
+    if (k == 0) ch->at = begin_at(a, out, p->at->bytes);
+    const uint64_t at = ch->at + k * chunk, end = at + symm_p2p_lines(len);
+    if (!has_room(out, ring, end) || !symm_p2p_claim(big, ch->chunks, 0, 1)) return 0;
+    symm_move_cached(symm_p2p_place(a, a->rank, p->at->peer, at), p->at->buff + k * chunk, len);
     if (k == 0) symm_st_relaxed(&big->at, ch->at);
     symm_st_relaxed(&big->ringed, ++ch->ringed);
-    use_ring(out, at, at + chunk);
+    use_ring(out, at, end);
     put_chunk(ch, big);
     return 1;
 }

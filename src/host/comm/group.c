@@ -128,7 +128,7 @@ symmResult_t symm_group_behind(const void *key, int kind, const symm_job_row *ro
         *group.behind_last = j;
         group.behind_last = &j->later;
     }
-    if (waits(kind)) j->kind = kind;
+    if (waits(kind) || (kind == SYMM_JOB_HERE && !waits(j->kind))) j->kind = kind;
     *args = j->args;
     return symmSuccess;
 }

@@ -114,7 +114,6 @@ symmResult_t symm_host_task_capture(symm_comm *c, const symm_host_task *t, symmS
 }
 
 symmResult_t symm_host_task_given(symm_comm *c, symmStream_t stream) {
-    SYMM_ASSERT(!symm_stream_capturing(stream));
     observe(c, stream, 0, 0);
     return stream ? symm_launch_given(c, stream) : symmSuccess;
 }

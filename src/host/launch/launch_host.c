@@ -85,7 +85,7 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
     if (t.args.extents && !(t.extents = symm_extents_take(c, &t.args)))
         return SYMM_ERR(symmOutOfMemory, "no memory for the counts of a queued call");
     symm_call_log_begin(c, &l->call);
-    symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
+    symmResult_t r = symm_stream_run(stream, run_task, &t, sizeof t);
     if (r) {
         symm_call_log_undo(c);
         if (t.extents) symm_extents_give(c, t.extents);
@@ -149,7 +149,7 @@ static batch *new_batch(symm_comm *c, const symm_launch *first) {
 static symmResult_t give_batch(symm_comm *c, const symm_launch *first, batch *b,
                                symmStream_t stream) {
     for (const symm_launch *l = first; l; l = l->next) symm_call_log_begin(c, &l->call);
-    symmResult_t r = symm_stream_submit(stream, run_batch, &b, sizeof b);
+    symmResult_t r = symm_stream_run(stream, run_batch, &b, sizeof b);
     for (const symm_launch *l = first; l; l = l->next)
         if (r)
             symm_call_log_undo(c);

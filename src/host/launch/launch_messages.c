@@ -130,7 +130,7 @@ static symmResult_t capture(symm_comm *c, symm_p2p_list *list, symmStream_t stre
 static symmResult_t give(symm_comm *c, symm_p2p_list *list, symmStream_t stream) {
     const task t = make_task(c, list);
     if (t.list) symm_p2p_list_ref(t.list);
-    const symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
+    const symmResult_t r = symm_stream_run(stream, run_task, &t, sizeof t);
     if (r && t.list) symm_p2p_list_unref(t.list);
     return r ? r : symm_host_task_given(c, stream);
 }

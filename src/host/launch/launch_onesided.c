@@ -187,7 +187,7 @@ static symmResult_t capture(symm_comm *c, const symm_onesided_call *call, symmSt
 
 static symmResult_t give(symm_comm *c, const symm_onesided_call *call, symmStream_t stream) {
     const task t = make_task(c, call);
-    SYMM_TRY(symm_stream_submit(stream, run_task, &t, sizeof t));
+    SYMM_TRY(symm_stream_run(stream, run_task, &t, sizeof t));
     return symm_host_task_given(c, stream);
 }
 

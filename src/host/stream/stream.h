@@ -43,6 +43,9 @@ symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *arg
 /* The same for a task that must be recorded: symmInvalidUsage if another thread has ended the
  * capture meanwhile. */
 symmResult_t symm_stream_record(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes);
+/* The same for a task whose caller has found s under no capture, and so holds nothing for a graph:
+ * if another thread has begun one meanwhile, the task runs, as if given before. */
+symmResult_t symm_stream_run(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes);
 
 /* 1 while calls given to s are recorded; 0 for the NULL stream and for what is no stream. Never
  * logs. */

@@ -7,41 +7,47 @@
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-/* record_only: a task that must not run outside a capture. */
-static symmResult_t submit(struct symm_stream *s, int record_only, symm_task_fn fn,
-                           const void *args, size_t bytes) {
+/* EITHER: as the stream stands. RECORDED: not outside a capture. RUN: given before any capture. */
+enum fate { EITHER, RECORDED, RUN };
+
+static symmResult_t submit(struct symm_stream *s, enum fate fate, symm_task_fn fn, const void *args,
+                           size_t bytes) {
     symmResult_t status;
-    if (atomic_load_explicit(&s->capture, memory_order_relaxed)) {
+    if (fate != RUN && atomic_load_explicit(&s->capture, memory_order_relaxed)) {
         struct symm_step step = {.lane = 0};
         step.task.fn = fn;
         step.task.bytes = bytes;
         if (bytes) memcpy(step.task.args, args, bytes);
         if (symm_capture_record(s, &step, &status)) return status;
     }
-    if (!record_only) return symm_stream_push(s, fn, args, bytes);
+    if (fate != RECORDED) return symm_stream_push(s, fn, args, bytes);
     return SYMM_ERR(symmInvalidUsage, "another thread ended the capture of stream %p meanwhile",
                     (void *)s->handle);
 }
 
-static symmResult_t pin_and_submit(symmStream_t s, int record_only, symm_task_fn fn,
+static symmResult_t pin_and_submit(symmStream_t s, enum fate fate, symm_task_fn fn,
                                    const void *args, size_t bytes) {
     struct symm_stream *stream = NULL;
+    if (bytes > SYMM_TASK_BYTES)
+        return SYMM_ERR(symmInvalidArgument, "a task of %zu bytes: at most %d fit", bytes,
+                        SYMM_TASK_BYTES);
     SYMM_TRY(symm_stream_pin(s, &stream));
-    symmResult_t status = submit(stream, record_only, fn, args, bytes);
+    symmResult_t status = submit(stream, fate, fn, args, bytes);
     symm_stream_unpin(stream);
     return status;
 }
 
 symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes) {
     if (!s) return fn((void *)args);
-    if (bytes > SYMM_TASK_BYTES)
-        return SYMM_ERR(symmInvalidArgument, "a task of %zu bytes: at most %d fit", bytes,
-                        SYMM_TASK_BYTES);
-    return pin_and_submit(s, 0, fn, args, bytes);
+    return pin_and_submit(s, EITHER, fn, args, bytes);
 }
 
 symmResult_t symm_stream_record(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes) {
-    return pin_and_submit(s, 1, fn, args, bytes);
+    return pin_and_submit(s, RECORDED, fn, args, bytes);
+}
+
+symmResult_t symm_stream_run(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes) {
+    return pin_and_submit(s, RUN, fn, args, bytes);
 }
 
 struct host_call {
