@@ -14,6 +14,8 @@ REDUCE_SRC := $(wildcard src/device/host/reduce_host.c)
 DEVICE_SRC := $(filter-out $(REDUCE_SRC),$(wildcard src/device/*/*.c))
 # symm-perf is symm_perf.c and perf_*.c; perf_mpi.c is the part that needs mpi.h.
 PERF_SRC   := $(filter-out tools/perf_mpi.c,$(wildcard tools/symm_perf.c tools/perf_*.c))
+# symm-tune: its own files, and what symm-perf measures with.
+TUNE_SRC   := $(wildcard tools/symm_tune.c tools/tune_*.c)
 INFO_SRC   := $(wildcard tools/symm_info.c tools/info_*.c)
 
 # ---- one reduction, once per instruction set; the best one is picked at run time ----
@@ -32,6 +34,7 @@ TEST_OBJ := $(call lib_objects,$(TOBJ))
 MPI_OBJ  := $(MPI_SRC:%.c=$(OBJ)/%.o)
 TEST_MPI_OBJ := $(MPI_SRC:%.c=$(TOBJ)/%.o)
 PERF_OBJ := $(PERF_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_MPI),$(OBJ)/tools/perf_mpi.o)
+TUNE_OBJ := $(TUNE_SRC:%.c=$(OBJ)/%.o)
 INFO_OBJ := $(INFO_SRC:%.c=$(OBJ)/%.o)
 RUN_OBJ  := $(OBJ)/tools/symm_run.o
 # The drop-in for NCCL: a library of its own with a copy of libsymm in it.
@@ -47,7 +50,7 @@ PMPI_SRC  := $(if $(HAVE_PMPI),$(wildcard mpi-plugin/*.c))
 PMPI_MPI  := boot_mpi init_mpi net_mpi
 PMPI_OBJ  := $(PMPI_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_PMPI),$(PMPI_MPI:%=$(OBJ)/mpi-plugin/%.o))
 OBJECTS  := $(PMPI_OBJ) $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) \
-            $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ) $(RUN_OBJ)
+            $(TEST_MPI_OBJ) $(PERF_OBJ) $(TUNE_OBJ) $(INFO_OBJ) $(RUN_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
 # -Werror changes no object: `make` and `make check` share them. What a target adds for itself is
@@ -196,7 +199,7 @@ $(LIB)/libsymm.a: $(LIB_OBJ)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB_OBJ)
 
 # ---- tools ----
-TOOLS := $(BIN)/symm-perf $(BIN)/symm-info $(BIN)/symm-run
+TOOLS := $(BIN)/symm-perf $(BIN)/symm-tune $(BIN)/symm-info $(BIN)/symm-run
 
 # Found beside it, so that programs run from build/ and from any prefix without a library path.
 RPATH := -Wl,-rpath,'$$ORIGIN/../lib$(S)'
@@ -206,6 +209,12 @@ PERF_ALL := $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ))
 $(BIN)/symm-perf: $(PERF_ALL) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
 	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_ALL) \
+	  $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -ldl -lm -o $@
+
+TUNE_ALL := $(TUNE_OBJ) $(filter-out %/symm_perf.o,$(PERF_ALL))
+$(BIN)/symm-tune: $(TUNE_ALL) $(LIB)/libsymm.a
+	@$(call say,LD,$@)
+	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(TUNE_ALL) \
 	  $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -ldl -lm -o $@
 
 # The same beside Open MPI and beside MPICH, whichever are there: `make bench` compares with the

@@ -84,7 +84,12 @@ MAP_NAMES := info_map info_map_svg
 $(foreach n,$(MAP_NAMES),$(eval $(call test_object,tools/$(n).c,$(n),)))
 MAP_OBJ   := $(MAP_NAMES:%=$(TOBJ)/tests/%.o)
 $(TEST)/unit_heap_dump: $(MAP_OBJ)
-TEST_PROGRAM_OBJ += $(MAP_OBJ)
+# symm-tune's choice, which unit_tune checks.
+CHOOSE_NAMES := tune_choose perf_median
+$(foreach n,$(CHOOSE_NAMES),$(eval $(call test_object,tools/$(n).c,$(n),)))
+CHOOSE_OBJ := $(CHOOSE_NAMES:%=$(TOBJ)/tests/%.o)
+$(TEST)/unit_tune: $(CHOOSE_OBJ)
+TEST_PROGRAM_OBJ += $(MAP_OBJ) $(CHOOSE_OBJ)
 
 # Of programs that measure nothing: -O1 compiles in 60 % of the time.
 ifeq ($(call on,DEBUG),)

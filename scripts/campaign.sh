@@ -14,6 +14,8 @@
 #   torture            ten times the random calls
 #   table-COLLECTIVE-RANKS   tables of symm-perf, beside NCCL under each of its settings, for each
 #                      collective and what is made of sends; with two GPUs or more
+#   tune-RANKS         symm-tune: which kernel is the fastest here, and calls by its table; with two
+#                      GPUs or more
 #   nccl-PROGRAM-RANKS a program of nccl-tests under symm-run, with each of its options that
 #                      changes what NCCL is asked for; where NCCL_TESTS names its directory
 #   decode-RANKS       tests/torch/torch_decode.py, over NCCL with and without its graph mixing, and
@@ -59,6 +61,9 @@ parts() {
                 for collective in $gpu_collectives; do echo "table-$collective-$ranks"; done
         done
     fi
+    [ "$mode" = fake ] || for ranks in 8 4 2; do
+        [ "$devices" -lt 2 ] || [ "$ranks" -gt "$devices" ] || echo "tune-$ranks"
+    done
     [ "$mode" = fake ] || echo sanitizer
     echo torture
     [ "$devices" -lt 2 ] || for program in $(names); do echo "alone-$program"; done
@@ -129,6 +134,20 @@ part_table() { # collective ranks
     [ "$mode" = fake ] && [ -z "${PERF_NCCL_LIB:-}" ] || find_nccl
     gpu_tables_of "$2" "$1"
     echo "$((1 - status)) passed, $status failed, 0 skipped"
+}
+part_tune() { # ranks
+    table=$dir/tune-$1.table
+    launch "$1" "$BIN/symm-tune" -b 1K -e 256M -s 170 -o "$table" || {
+        echo "0 passed, 1 failed, 0 skipped"
+        return
+    }
+    cat "$table"
+    status=0
+    for collective in all_reduce all_gather reduce_scatter broadcast; do
+        SYMM_PLAN_TABLE=$table launch "$1" "$BIN/symm-perf" "$collective" -b 1K -e 64M -G 2 -n 20 ||
+            status=1
+    done
+    echo "$((2 - status)) passed, $status failed, 0 skipped"
 }
 # Options of nccl-tests, a set a line: the buffers as they are, registered, in symmetric windows;
 # all types and reductions; graphs; aggregated calls; odd addresses; blocking; parallel creation;
@@ -280,6 +299,7 @@ run_part() { # part
     alone-*) GPU_DEVICES=1 part_check "$rest" ;;
     sanitizer) scripts/check_gpu.sh sanitizer ;;
     torture) part_torture ;;
+    tune-*) part_tune "$rest" ;;
     table-*) part_table "${rest%-*}" "${rest##*-}" ;;
     nccl-*) part_nccl "${rest%-*}" "${rest##*-}" ;;
     decode-*) part_decode "$rest" ;;

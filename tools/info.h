@@ -21,7 +21,10 @@ void info_driver(const symm_vmm *v);
 /* Limits, costs and layout of a heap of that many ranks (0: GPUs, or 2 on the host); svg: NULL or a
  * file for its map. 1: failed. */
 int info_heap(int ranks, const char *svg); /* info_heap.c */
-void info_gpus(void);                      /* info_gpu.c */
+/* What runs when, for that many ranks (0: 2, 4 and 8), as the variables have it; plot: NULL or a
+ * file for the drawing. 1: failed. */
+int info_plans(int ranks, const char *plot); /* info_plan.c */
+void info_gpus(void);                        /* info_gpu.c */
 /* Multiprocessors of the first GPU, 0 without one. */
 int info_sms(void);
 

@@ -124,8 +124,8 @@ static void show_peer_memory(void) {
 
 void info_machine(void) {
     struct utsname u;
-    char model[256] = "unknown";
-    read_key("/proc/cpuinfo", "model name", model, sizeof model);
+    char model[256];
+    symm_cpu_name(model, sizeof model);
     info_head("Machine");
     if (!uname(&u)) {
         info_row("host", "%s", u.nodename);

@@ -125,6 +125,20 @@ struct perf_world {
 /* Runs body(world, arg) in n threads of this process, one per rank; returns the largest of what
  * they return. */
 int perf_world_threads(int n, int (*body)(perf_world *w, void *arg), void *arg);
+/* A tool's run. speaks: it has only a help text or a complaint, which rank 0 says. rank: what one
+ * rank does, in MPI's processes. all: runs all ranks, as threads of this process. Both return the
+ * exit code. */
+typedef struct {
+    int threads; /* asked for; 0: none */
+    int gpus;    /* per process; 0: not given */
+    int speaks;
+    int (*rank)(perf_world *w, void *arg);
+    int (*all)(void *arg);
+    void *arg;
+} perf_job;
+extern const char *perf_tool; /* its name, in messages */
+/* While there is one thread. The exit code (perf_launch.c). */
+int perf_launch(const perf_job *job, int *argc, char ***argv);
 /* If any rank has something to say in err: rank 0 prints the first of them, and all return 1. */
 int perf_world_refuses(perf_world *w, const char *err);
 enum { PERF_ERR = 320 }; /* bytes of such a text */
@@ -205,6 +219,22 @@ struct perf_rank {
     perf_data data;
     perf_results results;
 };
+
+/* ---- what a rank measures with (perf_open.c) ---- */
+
+/* Communicator and stream of p->cfg, in p->world. Returns 1, and rank 0 has said why, if this
+ * cannot be run; nothing is open then. */
+int perf_open(perf_rank *p);
+void perf_close(perf_rank *p);
+/* Buffers for the largest size of p->cfg, and their windows. */
+void perf_open_buffers(perf_rank *p);
+void perf_close_buffers(perf_rank *p);
+/* Elements that each rank passes. all_gather: the size is the total, as in nccl-tests, and blocks
+ * are whole 16-byte units. */
+uint64_t perf_elements(const perf_config *cfg, int nranks, uint64_t bytes, int type);
+/* Where the case lies in the buffers. In place the smaller buffer is this rank's part of the larger
+ * one. */
+void perf_lay_case(const perf_rank *p, perf_case *c, int in_place);
 
 /* The whole benchmark of one rank; returns the exit code. */
 int perf_run(perf_world *w, const perf_config *cfg);

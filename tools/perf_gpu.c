@@ -18,7 +18,7 @@ struct perf_gpu {
 static void must(perf_rank *p, cu_result r, const char *what) {
     if (r == SYMM_CUDA_SUCCESS) return;
     const char *name = symm_cuda_code_name(r);
-    fprintf(stderr, "symm-perf: rank %d, device %d: %s: %s (%d)\n", p->world->rank,
+    fprintf(stderr, "%s: rank %d, device %d: %s: %s (%d)\n", perf_tool, p->world->rank,
             p->world->device, what, name ? name : "unknown", r);
     p->world->abort(p->world, PERF_EXIT_WRONG);
 }

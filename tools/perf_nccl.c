@@ -131,7 +131,7 @@ static void must(perf_rank *p, int code, const char *what) {
     char why[512];
     if (!code) return;
     explain(p->nccl ? p->nccl->comm : NULL, code, why, sizeof why);
-    fprintf(stderr, "symm-perf: rank %d: NCCL: %s: %s\n", p->world->rank, what, why);
+    fprintf(stderr, "%s: rank %d: NCCL: %s: %s\n", perf_tool, p->world->rank, what, why);
     p->world->abort(p->world, PERF_EXIT_WRONG);
 }
 #define MUST(p, call, args) must((p), lib.call args, #call)

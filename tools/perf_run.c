@@ -1,4 +1,4 @@
-/* perf_run.c - one rank's benchmark from communicator to closing line: sizes, buffers, data checks.
+/* perf_run.c - one rank's benchmark from the first size to the closing line: sizes, data checks.
  * Runs in the rank's own thread. */
 #include <signal.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@ enum { LONGEST_BURST = 8, CHECKED_EACH = 1 << 20 };
 
 void perf_must(perf_rank *p, symmResult_t r, const char *what) {
     if (r == symmSuccess) return;
-    fprintf(stderr, "symm-perf: rank %d: %s: %s: %s\n", p->world->rank, what, symmGetErrorString(r),
-            symmGetLastError(p->comm));
+    fprintf(stderr, "%s: rank %d: %s: %s: %s\n", perf_tool, p->world->rank, what,
+            symmGetErrorString(r), symmGetLastError(p->comm));
     p->world->abort(p->world, 1);
 }
 
@@ -34,7 +34,7 @@ static void arm_timeout(const perf_rank *p, const perf_case *c) {
     if (!p->cfg->timeout_s || p->world->rank) return;
     alarm(0);
     snprintf(timeout_text, sizeof timeout_text,
-             "symm-perf: timeout: %s of %llu bytes, %s, did not finish within %d s\n",
+             "%s: timeout: %s of %llu bytes, %s, did not finish within %d s\n", perf_tool,
              p->cfg->row->name, (unsigned long long)c->bytes,
              c->in_place ? "in place" : "out of place", p->cfg->timeout_s);
     signal(SIGALRM, timed_out);
@@ -42,15 +42,6 @@ static void arm_timeout(const perf_rank *p, const perf_case *c) {
 }
 
 /* ---- sizes ---- */
-
-/* Elements that each rank passes. all_gather: the size is the total, as in nccl-tests, and blocks
- * are whole 16-byte units. */
-static uint64_t elements(const perf_config *cfg, int nranks, uint64_t bytes, int type) {
-    uint64_t size = perf_type_size(type), n = bytes / size;
-    if (!perf_moves(cfg)) return 0;
-    if (!perf_parts(cfg) || cfg->per_rank) return n;
-    return n / (unsigned)nranks & ~(16 / size - 1);
-}
 
 static uint64_t shown_bytes(const perf_config *cfg, int nranks, uint64_t count, int type) {
     uint64_t bytes = count * perf_type_size(type);
@@ -64,34 +55,6 @@ static int next_size(const perf_config *cfg, uint64_t *bytes) {
     if (next <= *bytes || next > cfg->max_bytes || !perf_moves(cfg)) return 0;
     *bytes = next;
     return 1;
-}
-
-/* ---- buffers ---- */
-
-static void open_buffers(perf_rank *p) {
-    const perf_config *cfg = p->cfg;
-    size_t shift = (size_t)cfg->unalign * 8, block = cfg->max_bytes, n = (size_t)p->world->nranks;
-    if (!perf_moves(cfg)) block = 0;
-    if (perf_parts(cfg) && !cfg->per_rank) block /= n;
-    /* With a count per rank a single part is up to one and a half times as large. */
-    const uint64_t sent = perf_sent(cfg, (int)n), received = perf_received(cfg, (int)n),
-                   more = (unsigned)symm_coll_varies(cfg->row);
-    p->send_bytes = block * (sent + (sent == 1 ? more : 0)) + shift + 16;
-    p->recv_bytes = block * (received + (received == 1 ? more : 0)) + shift + 16;
-    PERF_MUST(p, symmMemAlloc((void **)&p->send, p->send_bytes));
-    PERF_MUST(p, symmMemAlloc((void **)&p->recv, p->recv_bytes));
-    if (!cfg->registered) return;
-    PERF_MUST(p, symmWindowRegister(p->comm, p->send, p->send_bytes, &p->send_win,
-                                    SYMM_WIN_COLL_SYMMETRIC));
-    PERF_MUST(p, symmWindowRegister(p->comm, p->recv, p->recv_bytes, &p->recv_win,
-                                    SYMM_WIN_COLL_SYMMETRIC));
-}
-
-static void close_buffers(perf_rank *p) {
-    if (p->send_win) PERF_MUST(p, symmWindowDeregister(p->comm, p->send_win));
-    if (p->recv_win) PERF_MUST(p, symmWindowDeregister(p->comm, p->recv_win));
-    PERF_MUST(p, symmMemFree(p->send));
-    PERF_MUST(p, symmMemFree(p->recv));
 }
 
 /* ---- the check ---- */
@@ -281,27 +244,10 @@ static perf_row *add_row(perf_rank *p) {
     return &r->row[r->n++];
 }
 
-/* In place the smaller buffer is this rank's part of the larger one. */
-static void place_buffers(const perf_rank *p, perf_case *c, int in_place) {
-    const symm_coll_row *row = p->cfg->row;
-    const size_t size = perf_type_size(c->type), shift = (size_t)p->cfg->unalign * size;
-    const int rank = p->world->rank;
-    c->in_place = in_place;
-    c->send = p->send + shift;
-    c->recv = p->recv + shift;
-    if (!in_place) return;
-    if (row->in <= row->out)
-        c->send =
-            c->recv +
-            (row->in == row->out ? 0 : perf_offset(p, c->count, rank, PERF_RECEIVED, rank) * size);
-    else
-        c->recv = c->send + perf_offset(p, c->count, rank, PERF_SENT, rank) * size;
-}
-
 static void run_row(perf_rank *p, uint64_t bytes, int type, int op, symmRedOp_t redop) {
     const perf_config *cfg = p->cfg;
     perf_row *row = add_row(p);
-    uint64_t count = elements(cfg, p->world->nranks, bytes, type);
+    uint64_t count = perf_elements(cfg, p->world->nranks, bytes, type);
     perf_counts *v = perf_counts_of(p, count);
     perf_case c = {.count = count,
                    .bytes = shown_bytes(cfg, p->world->nranks, count, type),
@@ -317,7 +263,7 @@ static void run_row(perf_rank *p, uint64_t bytes, int type, int op, symmRedOp_t 
     p->data.type = type;
     p->data.op = op < 0 ? PERF_MAX : op; /* all_gather: any data will do */
     for (int in_place = 0; in_place < perf_cells(cfg); in_place++) {
-        place_buffers(p, &c, in_place);
+        perf_lay_case(p, &c, in_place);
         measure(p, &c, &row->cell[in_place]);
     }
     if (p->world->rank == 0) perf_table_row(p, row);
@@ -365,66 +311,39 @@ static int report(const perf_rank *p, const perf_place *places) {
     int failed = 0;
     perf_table_foot(p);
     if (p->cfg->json && perf_json_write(p->cfg->json, p, places))
-        failed = 1, fprintf(stderr, "symm-perf: cannot write %s: %m\n", p->cfg->json);
+        failed = 1, fprintf(stderr, "%s: cannot write %s: %m\n", perf_tool, p->cfg->json);
     if (p->cfg->plot && perf_plot_write(p->cfg->plot, p))
-        failed = 1, fprintf(stderr, "symm-perf: cannot write %s: %m\n", p->cfg->plot);
+        failed = 1, fprintf(stderr, "%s: cannot write %s: %m\n", perf_tool, p->cfg->plot);
     return failed;
 }
 
-/* The communicator, once the device is settled; then what only its backend can tell. Returns 1, and
- * rank 0 has said why, if this cannot be run. */
-static int open_comm(perf_rank *p) {
-    perf_world *w = p->world;
-    symmCommInfo_t info = {.size = sizeof info};
-    char err[PERF_ERR] = "";
-    perf_gpu_start(w, p->cfg, err, sizeof err);
-    if (perf_world_refuses(w, err)) return 1;
-    PERF_MUST(p, w->comm_create(w, &p->comm));
-    PERF_MUST(p, symmCommQuery(p->comm, &info));
-    int cuda = !strcmp(info.backend, "cuda");
-    if (!cuda) w->device = -1;
-    int bad = perf_args_backend(p->cfg, w->nranks, cuda, err, sizeof err);
-    if (!bad && cuda && p->cfg->gpus) bad = perf_gpu_apart(w, err, sizeof err);
-    if (!bad && p->cfg->vs == PERF_VS_NCCL) perf_nccl_load(p->cfg->nccl, err, sizeof err);
-    if (!perf_world_refuses(w, err)) return 0;
-    PERF_MUST(p, symmCommDestroy(p->comm));
-    return 1;
-}
-
-static void open_all(perf_rank *p) {
-    perf_stream_open(p);
-    open_buffers(p);
+static void open_rivals(perf_rank *p) {
+    perf_open_buffers(p);
     if (p->cfg->vs == PERF_VS_MPI) p->rival = p->world->mpi;
     if (p->cfg->vs == PERF_VS_NCCL) perf_nccl_open(p);
     if (p->cfg->limits && !p->gpu) perf_limits_open(p);
 }
 
-static void close_all(perf_rank *p) {
+static void close_rivals(perf_rank *p) {
     perf_limits_close(p);
     perf_nccl_close(p);
-    close_buffers(p);
-    PERF_MUST(p, symmCommDestroy(p->comm));
-    p->comm = NULL;
-    perf_stream_close(p); /* it carried the communicator's work */
+    perf_close_buffers(p);
 }
 
 int perf_run(perf_world *w, const perf_config *cfg) {
     perf_rank p = {
         .cfg = cfg, .world = w, .data = {.nranks = w->nranks}, .results = {.rival_wrong = -1}};
     int failed = 0;
-    if (open_comm(&p)) return PERF_EXIT_USAGE;
-    p.data.bytes = malloc(PERF_PERIOD_BYTES);
-    if (!p.data.bytes) perf_must(&p, symmOutOfMemory, "the data of the check");
-    p.core = perf_cores_take(&p); /* the library's threads run already, wherever they like */
-    open_all(&p);
+    if (perf_open(&p)) return PERF_EXIT_USAGE;
+    open_rivals(&p);
     perf_place *places = gather_places(&p);
     if (w->rank == 0) perf_table_head(&p, places);
     run_table(&p);
     if (w->rank == 0) failed = report(&p, places);
     free(places);
-    close_all(&p);
+    close_rivals(&p);
+    perf_close(&p);
     int wrong = p.results.wrong > 0;
     free(p.results.row);
-    free(p.data.bytes);
     return wrong || failed ? PERF_EXIT_WRONG : 0;
 }

@@ -169,16 +169,6 @@ static void run_rounds(contest *t, void (*before_last)(perf_rank *p, const perf_
     }
 }
 
-double perf_median(double *v, int n) {
-    for (int i = 1; i < n; i++) {
-        double x = v[i];
-        int j = i;
-        for (; j > 0 && v[j - 1] > x; j--) v[j] = v[j - 1];
-        v[j] = x;
-    }
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 /* -a: one number from all ranks' times of one round. */
 static double over_ranks(const double *us, int nranks, size_t stride, int how) {
     double sum = 0, least = us[0], most = us[0];

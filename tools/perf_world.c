@@ -74,7 +74,7 @@ static int run_threads(shared_world *s, rank_thread *t, pthread_t *id, int n,
                              .body = body,
                              .arg = arg};
         if (r && pthread_create(&id[r], NULL, rank_main, &t[r])) {
-            fprintf(stderr, "symm-perf: cannot start the thread of rank %d\n", r);
+            fprintf(stderr, "%s: cannot start the thread of rank %d\n", perf_tool, r);
             end_process(&t[r].world, 1);
         }
     }
@@ -95,7 +95,7 @@ int perf_world_threads(int n, int (*body)(perf_world *w, void *arg), void *arg) 
         code = run_threads(&s, t, id, n, body, arg);
         pthread_barrier_destroy(&s.meet);
     } else {
-        fprintf(stderr, "symm-perf: no memory for %d ranks\n", n);
+        fprintf(stderr, "%s: no memory for %d ranks\n", perf_tool, n);
     }
     free(id);
     free(t);
@@ -111,8 +111,8 @@ int perf_world_refuses(perf_world *w, const char *err) {
     w->allgather(w, mine, all, sizeof mine);
     while (r < w->nranks && !*all[r]) r++;
     if (r == w->nranks) return 0;
-    if (w->rank == 0 && r == 0) fprintf(stderr, "symm-perf: %s\n", all[0]);
-    if (w->rank == 0 && r > 0) fprintf(stderr, "symm-perf: rank %d: %s\n", r, all[r]);
+    if (w->rank == 0 && r == 0) fprintf(stderr, "%s: %s\n", perf_tool, all[0]);
+    if (w->rank == 0 && r > 0) fprintf(stderr, "%s: rank %d: %s\n", perf_tool, r, all[r]);
     fflush(stderr);
     w->barrier(w); /* mpirun kills the others when the first one leaves */
     return 1;

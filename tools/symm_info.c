@@ -79,7 +79,7 @@ static int params_markdown(void) {
     return 0;
 }
 
-/* ---- kernels and plan ---- */
+/* ---- kernels ---- */
 
 static void kernel_row(void *arg, const char *name, const char *coll, const char *types,
                        const char *range, const char *how) {
@@ -98,37 +98,14 @@ static void show_kernels(void) {
     }
 }
 
-/* A limit is shown to the byte: rounded it would not be one. */
-static const char *exact_bytes(uint64_t bytes, char *out, size_t cap) {
-    if (bytes == UINT64_MAX) return "any";
-    if (bytes % 1024 == 0) return info_bytes(bytes, out, cap);
-    snprintf(out, cap, "%llu B", (unsigned long long)bytes);
-    return out;
-}
-
-static void plan_row(void *arg, const char *coll, uint64_t from, uint64_t to,
-                     const symm_plan *most) {
-    const symm_plan_env *env = arg;
-    char a[32], b[32], grid[32];
-    snprintf(grid, sizeof grid, env->gpu ? "%d x %d" : "%d", most->ctas, most->threads);
-    printf("  %-11s %12s .. %-12s %-28s %s\n", coll, exact_bytes(from, a, sizeof a),
-           exact_bytes(to, b, sizeof b), symm_kernels[most->kernel].name, grid);
-}
-
-static void show_plan(const char *title, symm_plan_env *env) {
-    info_head(title);
-    printf("  %-11s %-28s %-28s %s\n", "collective", "        from .. to", "kernel",
-           env->gpu ? "CTAs x threads, of the largest" : "CTAs");
-    symm_plan_table(env, plan_row, env);
-}
-
 /* ---- main ---- */
 
 static const char usage[] =
-    "usage: symm-info [--ranks N] [--params-md] [--heap [--svg FILE]] [section...]\n"
+    "usage: symm-info [--ranks N] [--plot FILE] [--params-md] [--heap [--svg FILE]] [section...]\n"
     "       symm-info --map DUMP --svg FILE\n"
     "Sections: machine memory params kernels plan (default: these); errors: all error texts\n"
     "  --ranks N     plan for N ranks (default 2, 4 and 8)\n"
+    "  --plot FILE   draws the plan as SVG\n"
     "  --params-md   the parameter table in Markdown, and nothing else\n"
     "  --heap        makes a heap: limits, costs, layout; of N ranks (default: all GPUs, or 2)\n"
     "  --svg FILE    writes its map\n"
@@ -152,58 +129,9 @@ static int section_of(const char *name) {
     return 0;
 }
 
-static void show_host_plan(symm_plan_env env) {
-    char title[80];
-    env.oversubscribed = env.nranks > sysconf(_SC_NPROCESSORS_ONLN);
-    snprintf(title, sizeof title, "Plan for %d ranks%s", env.nranks,
-             env.oversubscribed ? ", more than cores" : "");
-    show_plan(title, &env);
-}
-
-/* The table goes by a rank's multiprocessors: those of the first GPU, each rank with one of its
- * own. */
-static void show_gpu_plan(symm_plan_env env, int budget, int first) {
-    enum { H200_SMS = 132 };
-    char title[80];
-    int sms = info_sms();
-    env.gpu = 1;
-    if (!sms) sms = H200_SMS;
-    symm_plan_budget(&env, sms, budget, first);
-    snprintf(title, sizeof title, "Plan for %d GPUs of %d multiprocessors%s", env.nranks, sms,
-             info_sms() ? "" : " (there are none here)");
-    show_plan(title, &env);
-}
-
-/* As the variables have it: all ranks must have them alike. */
-static int show_plans(int ranks) {
-    static const int some[] = {2, 4, 8};
-    int16_t forced[symmNumColls];
-    symm_params p;
-    if (symm_param_load(&p) || symm_plan_parse_algo(p.algo, forced)) {
-        info_head("Plan");
-        printf("  refused: %s\n", symmGetLastError(NULL));
-        return 1;
-    }
-    for (int gpu = 0; gpu < 2; gpu++)
-        for (int i = 0; i < (ranks ? 1 : 3); i++) {
-            symm_plan_env env = {.nranks = ranks ? ranks : some[i],
-                                 .ctas = (int)p.ctas,
-                                 .threads = (int)p.threads,
-                                 .relay = (int)p.relay,
-                                 .deterministic = (int)p.deterministic,
-                                 .forced = forced};
-            env.scratch = (gpu ? symm_plan_gpu_scratch : symm_plan_scratch)(p.scratch, env.nranks);
-            if (gpu)
-                show_gpu_plan(env, (int)p.cta_budget, p.side_by_side == 3);
-            else
-                show_host_plan(env);
-        }
-    return 0;
-}
-
 typedef struct {
     int what, ranks;
-    const char *svg, *map;
+    const char *svg, *map, *plot;
 } request;
 
 static int show(const request *q) {
@@ -214,7 +142,7 @@ static int show(const request *q) {
     if (q->what & MEMORY) info_memory();
     if (q->what & PARAMS) failed = show_params();
     if (q->what & KERNELS) show_kernels();
-    if (q->what & PLAN) failed |= show_plans(q->ranks);
+    if (q->what & PLAN) failed |= info_plans(q->ranks, q->plot);
     if (q->what & ERRORS) info_errors();
     if (q->what & HEAP) failed |= info_heap(q->ranks, q->svg);
     return failed;
@@ -234,7 +162,7 @@ static int parse_ranks(const char *text, int *ranks) {
 }
 
 int main(int argc, char **argv) {
-    request q = {0, 0, NULL, NULL};
+    request q = {.what = 0};
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         int section = section_of(arg);
@@ -243,11 +171,14 @@ int main(int argc, char **argv) {
         if (!strcmp(arg, "--heap")) section = HEAP;
         if (!strcmp(arg, "--svg") && i + 1 < argc) {
             q.svg = argv[++i];
+        } else if (!strcmp(arg, "--plot") && i + 1 < argc) {
+            q.plot = argv[++i];
         } else if (!strcmp(arg, "--map") && i + 1 < argc) {
             q.map = argv[++i];
         } else if (!strcmp(arg, "--ranks") && i + 1 < argc) {
             if (parse_ranks(argv[++i], &q.ranks)) return 2;
-        } else if (!strcmp(arg, "--svg") || !strcmp(arg, "--map") || !strcmp(arg, "--ranks")) {
+        } else if (!strcmp(arg, "--svg") || !strcmp(arg, "--map") || !strcmp(arg, "--ranks") ||
+                   !strcmp(arg, "--plot")) {
             return fprintf(stderr, "symm-info: %s needs a %s\n", arg,
                            arg[2] == 'r' ? "number of ranks" : "FILE"),
                    2;
@@ -256,11 +187,13 @@ int main(int argc, char **argv) {
         }
         q.what |= section;
     }
-    if (q.map && (!q.svg || q.what))
+    if (q.map && (!q.svg || q.plot || q.what))
         return fprintf(stderr, "symm-info: --map goes with --svg, and nothing else\n%s", usage), 2;
     if (q.map) return info_map_draw(q.map, q.svg);
     if (q.svg && !(q.what & HEAP))
         return fprintf(stderr, "symm-info: --svg goes with --heap or --map\n%s", usage), 2;
+    if (q.plot && q.what && !(q.what & PLAN))
+        return fprintf(stderr, "symm-info: --plot goes with the section plan\n%s", usage), 2;
     if (!q.what) q.what = ALL;
     return show(&q);
 }

@@ -1,6 +1,5 @@
 /* symm_perf.c - symm-perf: how fast the collectives are, in nccl-tests' words. Reads the flags,
- * then runs every rank: this process is one of mpirun's ranks, or holds all of them as threads.
- * Main thread; no lock. */
+ * then runs every rank. Main thread; no lock. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,46 +44,14 @@ static int run_alone(perf_world *w, void *arg) {
 }
 
 /* Thread ranks share one request: what it says of them is settled before they start. */
-static int run_threads(request *q) {
+static int run_threads(void *arg) {
+    request *q = arg;
     if (perf_args_check(&q->cfg, q->cfg.threads, 0, q->err, sizeof q->err)) {
         q->bad = 1;
         return perf_world_threads(1, run_alone, q);
     }
     return perf_world_threads(q->cfg.threads, run_rank, &q->cfg);
 }
-
-#ifdef SYMM_HAVE_MPI
-/* Whether somebody started this process as one of several: a complaint or a help text alone needs
- * no MPI_Init. */
-static int launched(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
-                                        "SLURM_PROCID"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i])) return 1;
-    return 0;
-}
-
-/* With -t one of several is refused, and one alone need not trouble MPI: a shell of a resource
- * manager's is none of several. */
-static int several(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *n = getenv(names[i]);
-        if (n && atoi(n) > 1) return 1;
-    }
-    return 0;
-}
-
-static int run_mpi(request *q, int *argc, char ***argv) {
-    perf_world w;
-    perf_mpi_open(argc, argv, &w);
-    /* A single process: its threads are the ranks. */
-    int alone = !q->bad && !q->cfg.help && q->cfg.threads && w.nranks == 1;
-    int code = alone ? run_threads(q) : run_request(&w, q);
-    perf_mpi_close();
-    return code;
-}
-#endif
 
 /* While there is one thread. PERF_NCCL_LIB is ours alone: the library would warn of a variable that
  * it does not know. NVLS, NCCL's use of multicast, is left out unless somebody asks for it: ours
@@ -106,21 +73,19 @@ int main(int argc, char **argv) {
     q.cfg.argc = argc;
     q.cfg.argv = argv;
     settle_environment(&q.cfg);
-#ifdef SYMM_HAVE_MPI
-    int processes = q.cfg.gpus > 1 ? launched() : several(); /* how many, MPI will tell */
-#else
-    int processes = 0;
+#ifndef SYMM_HAVE_MPI
     if (q.cfg.gpus && !q.cfg.threads) q.cfg.threads = 1; /* -g 1: the only rank */
-#endif
-    if (!q.bad && !q.cfg.help && q.cfg.threads && !processes) return run_threads(&q);
-#ifdef SYMM_HAVE_MPI
-    if (launched() || (!q.bad && !q.cfg.help)) return run_mpi(&q, &argc, &argv);
-#else
-    if (!q.bad && !q.cfg.help) {
+    if (!q.bad && !q.cfg.help && !q.cfg.threads) {
         snprintf(q.err, sizeof q.err,
                  "built without MPI: give --threads N, or install Open MPI and build again");
         q.bad = 1;
     }
 #endif
-    return perf_world_threads(1, run_alone, &q);
+    const perf_job job = {.threads = q.cfg.threads,
+                          .gpus = q.cfg.gpus,
+                          .speaks = q.bad || q.cfg.help,
+                          .rank = run_alone,
+                          .all = run_threads,
+                          .arg = &q};
+    return perf_launch(&job, &argc, &argv);
 }

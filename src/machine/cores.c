@@ -6,6 +6,10 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
 
 enum { FIRST = 1024, LAST = 1 << 16 }; /* as far as the numbers of a list reach */
 
@@ -22,4 +26,19 @@ int symm_cores(uint16_t *list, int most) {
         if (bad != EINVAL) return count;
     }
     return 0;
+}
+
+void symm_cpu_name(char *out, size_t cap) {
+    char line[512];
+    FILE *f = symm_fd_read("/proc/cpuinfo");
+    int found = 0;
+    snprintf(out, cap, "unknown");
+    while (f && !found && fgets(line, sizeof line, f)) {
+        const char *colon = strchr(line, ':');
+        found = colon && !strncmp(line, "model name", 10);
+        if (!found) continue;
+        line[strcspn(line, "\n")] = 0;
+        snprintf(out, cap, "%s", colon + 1 + strspn(colon + 1, " \t"));
+    }
+    if (f) fclose(f);
 }

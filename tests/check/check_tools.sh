@@ -1,12 +1,13 @@
 #!/bin/sh
-# check_tools.sh - symm-perf and symm-info as a user meets them: flags, exit codes, columns, files.
-# How fast anything is plays no part.
+# check_tools.sh - symm-perf, symm-tune and symm-info as a user meets them: flags, exit codes,
+# columns, files. How fast anything is plays no part.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
 . scripts/mpi.sh
 perf=${BUILD:-build}/bin/symm-perf
 info=${BUILD:-build}/bin/symm-info
+tune=${BUILD:-build}/bin/symm-tune
 dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
@@ -211,6 +212,69 @@ else
     t_skip "symm-perf on GPUs" "needs cuda"
 fi
 
+# ---- symm-tune ----
+not_tuned() { # text, flags...
+    text=$1
+    shift
+    run "$tune" "$@"
+    t_expect "symm-tune $*: refused" "2 1" "$rc $(err "^symm-tune: .*$text")"
+}
+not_tuned "'barrier' is no collective that can be tuned" barrier
+not_tuned "'all_red' is no collective" all_red
+not_tuned "-b does not take '1x'" -b 1x
+not_tuned "-b is larger than -e" -t 2 -b 2M -e 1M
+not_tuned "-s does not take ''" -s
+not_tuned "-t does not take '73'" -t 73
+not_tuned "-x does not take 'y'" -x y
+SYMM_ALGO=all_reduce_load_store not_tuned "SYMM_ALGO is set" -t 2
+run "$tune" -t 2 -o /nonexistent/t
+t_expect "symm-tune and a file that cannot be written" "1 1" \
+    "$rc $(err '^symm-tune: cannot write /nonexistent/t.new: No such file')"
+run "$tune" --help
+t_expect "symm-tune --help" "0 1" "$rc $(out '^usage: mpirun -np N symm-tune')"
+run "$tune" -t 2 -b 4K -e 4K -s 1 all_gather
+t_expect "symm-tune prints a table" "0 1 1" \
+    "$rc $(out '^\[host ranks=2 cores=(few|enough)\]$') $(out '^all_gather_[a-z_]+ upto=2048$')"
+run "$tune" -t 3 -b 256 -e 16K -s 20 -o "$dir/plan" all_reduce reduce_scatter
+t_expect "symm-tune measures each size of each, and says where the table is" "0 14 1" \
+    "$rc $(out '^(all_reduce|reduce_scatter) +[0-9]+ +(all_reduce|reduce_scatter)_.* [0-9.]+')" \
+    "$(out "^# .*/plan has the table: SYMM_PLAN_TABLE=.*/plan$")"
+SYMM_PLAN_TABLE=$dir/plan run "$perf" all_reduce -t 3 -b 256 -e 64K
+t_expect "calls go by it, and are right" "0 1" "$rc $(out 'values : 0 OK')"
+cores=$(nproc)
+shown="Plan for 3 ranks"
+[ "$cores" -ge 3 ] || shown="$shown, more than cores"
+SYMM_PLAN_TABLE=$dir/plan run "$info" plan --ranks 3 --plot "$dir/plan.svg"
+t_expect "symm-info plan shows what was measured here" "0 1 yes" \
+    "$rc $(out "^$shown$")" \
+    "$(out '^  all_reduce +0 B .. .*measured' | sed 's/[1-9]/yes/')"
+t_expect "and draws it" "yes yes" \
+    "$(grep -q '<title>all_reduce_[a-z0-9_]*: 0 B to .*, measured<' "$dir/plan.svg" && echo yes)" \
+    "$(grep -q ', predicted<\|, shipped<' "$dir/plan.svg" && echo yes)"
+if command -v python3 >/dev/null 2>&1; then
+    run python3 -c 'import sys, xml.dom.minidom
+print(len(xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("rect")) > 40)' "$dir/plan.svg"
+    t_expect "as SVG" "0 True" "$rc $(cat "$dir/out")"
+fi
+echo "[host ranks=3" >"$dir/bad"
+SYMM_PLAN_TABLE=$dir/bad run "$info" plan --ranks 3
+t_expect "symm-info refuses a bad table" "1 2" \
+    "$rc $(out "^  refused: SYMM_PLAN_TABLE: .*/bad, line 1: .*not closed")"
+SYMM_PLAN_TABLE=$dir/bad run "$perf" all_reduce -t 3 -b 256 -e 256
+t_expect "and so does a communicator" "1 1" \
+    "$rc $(err "SYMM_PLAN_TABLE: .*/bad, line 1: " | sed 's/[1-9]/1/')"
+run "$info" --plot
+t_expect "a plot needs a file" "2 1" "$rc $(err '^symm-info: --plot needs a FILE')"
+run "$info" machine --plot "$dir/x.svg"
+t_expect "a plot is the plan's" "2 1" "$rc $(err '^symm-info: --plot goes with the section plan')"
+run "$info" plan --plot /nonexistent/x.svg
+t_expect "a plot that cannot be written is a failure" "1 1" \
+    "$rc $(err 'cannot write /nonexistent/x.svg: No such file')"
+if need_mpi "symm-tune under mpirun"; then
+    ranks 2 "$tune" -b 1K -e 4K -s 5 broadcast
+    t_expect "symm-tune under mpirun" "0 1" "$rc $(out '^\[host ranks=2 cores=')"
+fi
+
 # ---- symm-info ----
 run "$info"
 t_expect "symm-info says whether peers' memory can be reached" \
@@ -242,8 +306,12 @@ t_expect "symm-info plan for 5 ranks" \
 SYMM_ALGO=all_gather_push_ll128,all_reduce_load_store SYMM_CTAS=3 SYMM_THREADS=64 \
     run "$info" --ranks 4 plan
 t_expect "symm-info plans as the variables say" "0 1 1" \
-    "$rc $(out '^  all_gather +0 B .. any +all_gather_push_ll128 +3 x 64$')" \
-    "$(out '^  all_reduce +0 B .. any +all_reduce_load_store +3$')"
+    "$rc $(out '^  all_gather +0 B .. any +all_gather_push_ll128 +forced +3 x 64$')" \
+    "$(out '^  all_reduce +0 B .. any +all_reduce_load_store +forced +3$')"
+run "$info" --ranks 8 plan
+t_expect "what was measured elsewhere is shipped, what was calculated is predicted" "0 1 1" \
+    "$rc $(out '^  all_reduce +[0-9]+ B .. any +all_reduce_load_store +shipped +1$')" \
+    "$(out '^  all_reduce +[0-9]+ B .. any +all_reduce_direct +predicted')"
 SYMM_ALGO=ring run "$info" plan
 t_expect "symm-info names a kernel that is none" "1 1" "$rc $(out "refused: .*'ring' is no kernel")"
 run "$info" --ranks x

@@ -71,6 +71,12 @@ typedef struct {
                       * more */
 } symm_plan_row;
 
+/* Rows that go before those of coll.def (plan_table.h). */
+typedef struct {
+    int n;
+    symm_plan_row row[];
+} symm_plan_rows;
+
 /* The GPU kernels as the compiler left them: one image (a fat binary) per element type, and one for
  * those that only move. None in a build without the CUDA compiler. */
 typedef struct {

@@ -2,6 +2,7 @@
  * lock, no allocation, no message. Runs on the caller's thread; the launcher (launch.h) decides
  * where the kernel runs. */
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/host/reduce.h"
@@ -15,6 +16,7 @@
 #include "counts.h"
 #include "fused.h"
 #include "grouped.h"
+#include "plan_table.h"
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
@@ -147,6 +149,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .adapts = c->calls.adapts,
                        .keeps = c->calls.keeps,
                        .forced = c->calls.forced,
+                       .rows = c->calls.rows,
                        .scratch = c->calls.proto.scratch};
     return e;
 }
@@ -327,6 +330,33 @@ symmResult_t symm_coll_ready(symm_comm *c, const symm_coll *k, const symm_launch
         m->digest = c->calls.digest;
     }
     *out = &m->l;
+    return symmSuccess;
+}
+
+symmResult_t symm_coll_env(symmComm_t comm, symm_plan_env *env) {
+    symm_comm *c;
+    if (symm_outer_is(comm))
+        return SYMM_ERR(symmNotSupported, "comm=%p: over several domains, which plan apart",
+                        (void *)comm);
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
+    *env = plan_env(c);
+    symm_comm_leave(c);
+    return symmSuccess;
+}
+
+symmResult_t symm_coll_plan_by(symmComm_t comm, const symm_plan_rows *rows) {
+    symm_comm *c;
+    symm_plan_rows *copy = rows ? symm_plan_rows_copy(rows) : NULL;
+    if (rows && !copy) return SYMM_ERR(symmOutOfMemory, "no memory for plan rows");
+    const symmResult_t r = symm_comm_enter(comm, SYMM_ENTER_COLL, &c);
+    if (r) {
+        free(copy);
+        return r;
+    }
+    free(c->calls.rows);
+    c->calls.rows = copy;
+    memset(c->calls.memos, 0, SYMM_MEMOS * sizeof *c->calls.memos); /* they have plans */
+    symm_comm_leave(c);
     return symmSuccess;
 }
 

@@ -178,6 +178,13 @@ struct symm_counts;
 /* The same of a call with a count per rank. The counts are read before it returns. */
 symmResult_t symm_coll_call_uneven(const symm_coll *k, const struct symm_counts *counts,
                                    symmComm_t comm, symmStream_t stream);
+/* By what its calls are planned. For tools. Errors: those of a handle; symmNotSupported over
+ * several domains. */
+symmResult_t symm_coll_env(symmComm_t comm, symm_plan_env *env);
+/* From the next call on the communicator plans by these rows before those of coll.def, as if
+ * SYMM_PLAN_TABLE had had them; NULL: none. They are copied. For symm-tune. Pre: all ranks do the
+ * same between the same calls. */
+symmResult_t symm_coll_plan_by(symmComm_t comm, const symm_plan_rows *rows);
 /* symmBarrier from inside the library: the communicator is entered, no group is open. */
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream);
 

@@ -96,19 +96,27 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
     return text == NULL;
 }
 
-/* The first row that fits; NULL: the collective is not on this backend. */
-static const symm_plan_row *pick(const symm_plan_env *env, const symm_call *call) {
+const symm_plan_row *symm_plan_first(const symm_plan_env *env, const symm_call *call,
+                                     const symm_plan_row *row, int n) {
     const uint64_t bytes = symm_plan_message(call);
     const int cores = env->oversubscribed ? SYMM_CORES_FEW : SYMM_CORES_ENOUGH;
-    for (int i = 0; i < ROWS; i++) {
-        const symm_plan_row *r = &table[i];
+    for (const symm_plan_row *r = row; r < row + n; r++) {
         if (symm_kernels[r->kernel].coll != call->coll) continue;
         if (r->max_ranks && env->nranks > r->max_ranks) continue;
-        if (r->cores != SYMM_CORES_ANY && r->cores != cores) continue;
+        if (!env->gpu && r->cores != SYMM_CORES_ANY && r->cores != cores) continue;
+        if (r->quarter && !env->quarter) continue;
         if (r->upto && bytes > r->upto) continue;
         if (symm_plan_can(env, call, r->kernel, NULL)) return r;
     }
     return NULL;
+}
+
+/* NULL: the collective is not on this backend. */
+static const symm_plan_row *pick(const symm_plan_env *env, const symm_call *call, int *source) {
+    const symm_plan_rows *rows = env->rows;
+    const symm_plan_row *r = rows ? symm_plan_first(env, call, rows->row, rows->n) : NULL;
+    *source = r ? SYMM_PLAN_MEASURED : SYMM_PLAN_SHIPPED;
+    return r ? r : symm_plan_first(env, call, table, ROWS);
 }
 
 /* A packet must fit its slot, if there is one. */
@@ -201,7 +209,8 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
         plan = plan_gpu(env, call, plan.kernel == SYMM_KERNEL_COUNT ? -1 : (int)plan.kernel);
     plan.force_refused = refused;
     if (env->gpu) return plan;
-    const symm_plan_row *row = pick(env, call);
+    const symm_plan_row *row = pick(env, call, &plan.source);
+    if (plan.kernel != SYMM_KERNEL_COUNT) plan.source = SYMM_PLAN_FORCED;
     if (plan.kernel == SYMM_KERNEL_COUNT && row) plan.kernel = row->kernel;
     if (row && row->pairs) plan.pairs = pick_pairs(env, row);
     plan.ctas = pick_ctas(env);
@@ -246,6 +255,11 @@ static void append(char *text, size_t cap, size_t *at, const char *fmt, const ch
     if (n > 0) *at += (size_t)n;
 }
 
+const char *symm_plan_source(int source) {
+    static const char *const names[] = {"shipped", "predicted", "measured", "forced"};
+    return names[source];
+}
+
 void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const symm_plan *plan,
                       char *text, size_t cap) {
     size_t at = 0;
@@ -256,7 +270,10 @@ void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const sym
     if (forced >= 0 && !plan->force_refused)
         append(text, cap, &at, "%s%s", "forced by SYMM_ALGO", "");
     else
-        append(text, cap, &at, "%s%s", "the table's choice for this size",
+        append(text, cap, &at, "%s%s",
+               plan->source == SYMM_PLAN_MEASURED    ? "SYMM_PLAN_TABLE's choice for this size"
+               : plan->source == SYMM_PLAN_PREDICTED ? "the table's choice for this size, predicted"
+                                                     : "the table's choice for this size",
                env->oversubscribed ? " (more ranks than cores)" : "");
     if (plan->force_refused) {
         symm_plan_can(env, call, (symm_kernel_id)forced, &why);
@@ -367,12 +384,18 @@ static symm_plan plan_bytes(const symm_plan_env *env, int coll, uint64_t bytes) 
     return symm_plan_make(env, &call);
 }
 
-/* The last size with the kernel of `lo`, between it and `hi`, which has another. */
+static int same_row(const symm_plan *a, const symm_plan *b) {
+    return a->kernel == b->kernel && a->source == b->source;
+}
+
+/* The last size with the kernel of `lo`, from the same source, between it and `hi`, which has
+ * another. */
 static uint64_t last_of(const symm_plan_env *env, int coll, uint64_t lo, uint64_t hi) {
-    const symm_kernel_id kernel = plan_bytes(env, coll, lo).kernel;
+    const symm_plan first = plan_bytes(env, coll, lo);
     while (hi - lo > 1) {
         uint64_t middle = lo + (hi - lo) / 2;
-        if (plan_bytes(env, coll, middle).kernel == kernel)
+        const symm_plan plan = plan_bytes(env, coll, middle);
+        if (same_row(&plan, &first))
             lo = middle;
         else
             hi = middle;
@@ -389,7 +412,8 @@ void symm_plan_table(const symm_plan_env *env,
         uint64_t from = 0;
         symm_plan last = plan_bytes(env, c, 0);
         for (uint64_t at = 1; at <= end; at *= 2) { /* limits are found between powers of two */
-            if (plan_bytes(env, c, at).kernel == last.kernel) continue;
+            const symm_plan plan = plan_bytes(env, c, at);
+            if (same_row(&plan, &last)) continue;
             uint64_t to = last_of(env, c, from > at / 2 ? from : at / 2, at);
             last = plan_bytes(env, c, to);
             if (last.kernel != SYMM_KERNEL_COUNT) row(arg, symm_coll_name(c), from, to, &last);

@@ -12,6 +12,10 @@
 #define SYMM_FORCED_NONE \
     { [0 ... symmNumColls - 1] = -1 }
 
+/* Where a choice comes from. SHIPPED: a row of coll.def that was measured on some machine;
+ * PREDICTED: one that was calculated; MEASURED: SYMM_PLAN_TABLE's; FORCED: SYMM_ALGO's. */
+enum { SYMM_PLAN_SHIPPED, SYMM_PLAN_PREDICTED, SYMM_PLAN_MEASURED, SYMM_PLAN_FORCED };
+
 typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
     int gpu, sms;                 /* GPUs: 1; CTAs that the communicator may have on a GPU */
@@ -29,7 +33,8 @@ typedef struct { /* what was agreed when the communicator was made */
         /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need
          * not be agreed */
         keeps;
-    const int16_t *forced; /* [symmNumColls] kernel id or -1 */
+    const int16_t *forced;      /* [symmNumColls] kernel id or -1 */
+    const symm_plan_rows *rows; /* SYMM_PLAN_TABLE's; NULL: none */
     symm_scratch scratch;
 } symm_plan_env;
 
@@ -50,6 +55,7 @@ typedef struct {
     int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */
     int stage_rows;              /* rows of each warp */
     int force_refused;           /* the forced kernel cannot run this call */
+    int source;                  /* SYMM_PLAN_ */
 } symm_plan;
 
 /* Bytes of this rank's input. No division on the way to a plan: a call of a few bytes lasts 0.2
@@ -70,6 +76,11 @@ int symm_plan_may_write(const symm_plan_env *env, const symm_call *call, const s
 /* Host backend: whether a rank that touches so many bytes stores past its caches. keeps: as in the
  * env. */
 int symm_plan_past_caches(uint64_t touched, uint64_t keeps);
+const char *symm_plan_source(int source); /* "shipped" */
+/* Of n rows, in order, the first for this backend, these ranks and cores and this call whose kernel
+ * can run it; NULL: none. */
+const symm_plan_row *symm_plan_first(const symm_plan_env *env, const symm_call *call,
+                                     const symm_plan_row *row, int n);
 /* Why plan's kernel, and why not others: one line each, into text. */
 void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const symm_plan *plan,
                       char *text, size_t cap);
@@ -85,6 +96,8 @@ uint64_t symm_plan_p2p_ring(uint64_t bytes, int nranks);
  * has two CTAs on each multiprocessor. */
 void symm_plan_budget(symm_plan_env *env, int room, int asked, int first);
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel);
+/* The row by which it goes; NULL: none. */
+const symm_plan_row *symm_plan_gpu_row(const symm_plan_env *env, const symm_call *call, int kernel);
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks);
 /* Bytes of a message of which no place of lines is used twice (SYMM_CAP_LINES). */
 uint64_t symm_plan_gpu_lines_cap(const symm_plan_env *env);

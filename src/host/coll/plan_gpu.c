@@ -46,10 +46,21 @@ void symm_plan_budget(symm_plan_env *env, int room, int asked, int first) {
     if (env->quarter && first) env->sms = clamp(2 * env->sms, 1, SYMM_GPU_MAX_CTAS);
 }
 
-/* NULL: the collective has no row that fits; if a kernel is forced, no row at all. */
-static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
+/* The rows of SYMM_PLAN_TABLE that hold where CTAs have as much of a multiprocessor. */
+static const symm_plan_row *measured(const symm_plan_env *env, const symm_call *call) {
+    const symm_plan_rows *rows = env->rows;
+    for (int i = 0; rows && i < rows->n; i++)
+        if (rows->row[i].quarter == env->quarter && symm_plan_first(env, call, &rows->row[i], 1))
+            return &rows->row[i];
+    return NULL;
+}
+
+/* A forced kernel goes by a row of its own, or by the last one of its collective. */
+const symm_plan_row *symm_plan_gpu_row(const symm_plan_env *env, const symm_call *call,
+                                       int kernel) {
     const symm_plan_row *last = NULL;
-    const symm_plan_row *own = NULL;
+    const symm_plan_row *own = kernel < 0 ? measured(env, call) : NULL;
+    if (own) return own;
     for (int i = 0; i < ROWS; i++) {
         const symm_plan_row *r = &table[i];
         if (symm_kernels[r->kernel].coll != call->coll) continue;
@@ -67,6 +78,16 @@ static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *c
         if (symm_plan_can(env, call, r->kernel, NULL)) return r;
     }
     return own ? own : last;
+}
+
+/* Measured on two and four GPUs, and not the calls with a count per rank. */
+static int source_of(const symm_plan_env *env, const symm_call *call, int kernel,
+                     const symm_plan_row *row) {
+    if (kernel >= 0) return SYMM_PLAN_FORCED;
+    if (row < table || row >= table + ROWS) return SYMM_PLAN_MEASURED;
+    const int calculated = env->nranks > 4 || symm_kernels[row->kernel].multicast ||
+                           symm_coll_varies(&symm_colls[call->coll]);
+    return calculated ? SYMM_PLAN_PREDICTED : SYMM_PLAN_SHIPPED;
 }
 
 static int is_rooted(symmColl_t coll) {
@@ -201,9 +222,11 @@ static uint32_t pick_pairs(const symm_plan_env *env, const symm_plan_row *row) {
 /* A count per rank: ranks have different counts, so the grid is the same for all: the whole of
  * what a call may have. */
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
-    const symm_plan_row *row = row_for(env, call, kernel);
+    const symm_plan_row *row = symm_plan_gpu_row(env, call, kernel);
     if (!row) return (symm_plan){.kernel = SYMM_KERNEL_COUNT};
-    symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .lines = 1};
+    symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel,
+                   .lines = 1,
+                   .source = source_of(env, call, kernel, row)};
     const symm_kernel_row *k = &symm_kernels[p.kernel];
     const int varies = symm_coll_varies(&symm_colls[call->coll]);
     const uint64_t need = varies ? (unsigned)most_ctas(env, row) * (uint64_t)(unsigned)row->warps

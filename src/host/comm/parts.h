@@ -110,6 +110,7 @@ typedef struct {
 typedef struct {
     symm_args proto;              /* what the arguments of all calls have in common */
     int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO; -1: none */
+    symm_plan_rows *rows;         /* SYMM_PLAN_TABLE's; NULL: none */
     uint64_t keeps;               /* cache_info.h */
     symm_reach reads, writes;     /* host backend: of memory, mapped or not; equal on all ranks */
     void *gate;                   /* of this rank (machine/peer_memory.h); NULL: none */

@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "device/host/reduce.h"
-#include "host/coll/plan.h"
+#include "host/coll/plan_table.h"
 #include "host/comm/comm.h"
 #include "host/gpu/backend.h"
 #include "host/gpu/share.h"
@@ -81,6 +81,23 @@ static void once(void) {
 
 /* ---- hello ----------------------------------------------------------------------------------- */
 
+/* The rows of SYMM_PLAN_TABLE that hold for these ranks, on this rank's device. */
+static symmResult_t load_rows(symm_comm *c) {
+    const char *path = c->params.plan_table;
+    symm_cuda_info info;
+    symm_plan_place at = {.gpu = c->cuda, .nranks = c->nranks};
+    if (!*path) return symmSuccess;
+    if (c->cuda) SYMM_TRY(symm_cuda_describe(c->caps.device, &info));
+    if (c->cuda) at.device = info.name;
+    SYMM_TRY(symm_plan_table_read(path, &at, &c->calls.rows));
+    if (c->calls.rows)
+        SYMM_INFO("%s has %d rows for these ranks", path, c->calls.rows->n);
+    else
+        SYMM_INFO("%s has no row for %d ranks on %s", path, c->nranks,
+                  c->cuda ? at.device : "the host backend");
+    return symmSuccess;
+}
+
 static symmResult_t prepare(symm_comm *c) {
     pthread_once(&process_once, once);
     SYMM_TRY(symm_param_load(&c->params));
@@ -100,7 +117,7 @@ static symmResult_t prepare(symm_comm *c) {
     if (c->cuda && c->params.handles == SYMM_HANDLES_FABRIC && !c->caps.fabric_handles)
         return SYMM_ERR(symmNotSupported, "SYMM_HANDLES=fabric: GPU %d has no fabric handles: %s",
                         c->caps.device, c->caps.fabric_reason);
-    return symmSuccess;
+    return load_rows(c);
 }
 
 #ifdef SYMM_TESTING
@@ -141,7 +158,8 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     h->param_hash = symm_param_hash(&c->params) ^
                     ((uint64_t)(uint32_t)c->config.minCTAs << 32 | (uint32_t)c->config.maxCTAs) *
                         0x9e3779b97f4a7c15ull ^
-                    (uint64_t)(uint32_t)c->config.ctaBudget * 0xc2b2ae3d27d4eb4full;
+                    (uint64_t)(uint32_t)c->config.ctaBudget * 0xc2b2ae3d27d4eb4full ^
+                    symm_plan_table_hash(c->calls.rows);
     h->process = process_id;
     h->device_bytes = c->caps.device_bytes;
     h->fabric = c->caps.fabric_handles && c->params.handles != SYMM_HANDLES_FD;
@@ -207,8 +225,8 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine, int 
     if (h->param_hash != mine->param_hash)
         return SYMM_ERR(
             symmInvalidUsage,
-            "rank %d has other SYMM_ variables than rank 0, or minCTAs, maxCTAs, ctaBudget or "
-            "scratch in its config: those that decide kernels must be equal (docs/environment.md)",
+            "rank %d has other SYMM_ variables than rank 0, other rows in SYMM_PLAN_TABLE, or "
+            "other minCTAs, maxCTAs, ctaBudget or scratch: what decides kernels must be equal",
             r);
     return compare_place(r, h, mine, several);
 }

@@ -425,6 +425,8 @@ void symm_comm_unbuild(symm_comm *c) {
     c->calls.memos = NULL;
     free(c->calls.tallies);
     c->calls.tallies = NULL;
+    free(c->calls.rows);
+    c->calls.rows = NULL;
     pthread_mutex_destroy(&c->heaps.lock);
     pthread_mutex_destroy(&c->heaps.size_lock);
 }
