@@ -47,8 +47,8 @@ $(cat "$dir/err")"
     fi
 fi
 # Their times are other figures each time.
-for example in fused_norm moe_device; do
-    is_built $example || continue # is_built fused_norm, is_built moe_device
+for example in fused_norm moe_device gemm_reduce; do
+    is_built $example || continue # is_built fused_norm, is_built moe_device, is_built gemm_reduce
     ranks=$((devices < 2 ? 2 : devices < 8 ? devices : 8))
     if [ "$devices" -eq 0 ]; then
         t_skip $example "needs cuda: there is no GPU"

@@ -3,6 +3,8 @@
  * arguments at `t`: fibers (tests/fake/emu_device.cc) and GPUs (tests/gpu/user_device.cu) run the
  * same code. GPU code, all threads. */
 
+#define GEMM_BATCH 2u
+#include "gemm_kernel.cuh"
 #include "moe_kernel.cuh"
 
 static __device__ void wrong(const emu_dev_args &t) {
@@ -362,9 +364,53 @@ KERNEL(moe) {
     done(t);
 }
 
+/* ---- examples/gemm_kernel.cuh: a made-up product, then a look at the sums -------------------- */
+
+static __device__ float gemm_value(const emu_dev_args &t, int rank, uint32_t tile, uint32_t i) {
+    return (float)((tile * 37u + i * 5u + (uint32_t)rank * 11u + (uint32_t)t.first * 3u) % 4099u);
+}
+/* Into this CTA's place behind the sums. */
+struct gemm_maker {
+    const emu_dev_args &t;
+    __device__ const uint4 *operator()(uint32_t tile) const {
+        float *to = (float *)symmDevLocalPtr(t.win, GEMM_MADE + blockIdx.x * GEMM_TILE_BYTES);
+        symmDevCta cta;
+        cta.sync(); /* the tile before has been read */
+        for (uint32_t i = threadIdx.x; i < GEMM_TILE_BYTES / 4; i += blockDim.x)
+            to[i] = gemm_value(t, t.dc.rank, tile, i);
+        cta.sync();
+        return (const uint4 *)to;
+    }
+};
+KERNEL(gemm) {
+    gemm_call a;
+    a.dev = t.dc;
+    a.inbox = part_of(t.win, 0, GEMM_Y), a.y = part_of(t.win, GEMM_Y, GEMM_MADE - GEMM_Y);
+    a.calls = (uint64_t *)symmDevLocalPtr(t.win, GEMM_CALLS);
+    a.rows = (uint32_t)t.from * 8, a.columns = (uint32_t)t.to * 32;
+    a.tile_rows = 8, a.tile_columns = 32;
+    if (t.absent) return;
+    if (gemm_reduce(a, gemm_maker{t})) {
+        gave_up(t);
+        return;
+    }
+    for (uint32_t tile = blockIdx.x; tile < gemm_tiles(a); tile += gridDim.x)
+        for (uint32_t i = threadIdx.x; i < gemm_tile_vecs(a); i += blockDim.x) {
+            float x[4];
+            symmDevVec<symmFloat32>::unpack(
+                symm_ptx::load_peer(symmDevLocalPtr(a.y, gemm_vec(a, tile, i))), x);
+            for (uint32_t e = 0; e < 4; e++) {
+                float sum = 0;
+                for (int p = 0; p < t.dc.nranks; p++) sum += gemm_value(t, p, tile, i * 4 + e);
+                if (x[e] != sum) wrong(t);
+            }
+        }
+    done(t);
+}
+
 #define DEVICE_KERNELS(ONE)                                                                        \
     ONE(barriers)                                                                                  \
     ONE(apart)                                                                                     \
     ONE(fill)                                                                                      \
     ONE(gather) ONE(signals) ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) ONE(sum_f32) \
-        ONE(sum_f16) ONE(sum_bf16) ONE(twice) ONE(moe)
+        ONE(sum_f16) ONE(sum_bf16) ONE(twice) ONE(moe) ONE(gemm)

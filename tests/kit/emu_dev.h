@@ -25,6 +25,15 @@ typedef struct {
  * a rank, and where behind tokens and results the counts of calls are, after `order` and
  * `first`. */
 enum { MOE_BOXES = 4096, MOE_AT = 2 * MOE_BOXES, MOE_MOST = 6, MOE_CALLS = 64 };
+/* Of the kernel `gemm`, whose sums are of `from` x `to` tiles: where in the window they begin,
+ * behind the inbox, where each CTA makes its tile, and where the counts of calls are. */
+enum {
+    GEMM_TILE_BYTES = 1024,
+    GEMM_Y = 36 << 10,
+    GEMM_MADE = 50 << 10,
+    GEMM_CALLS = 60 << 10,
+    GEMM_MOST = 12
+};
 enum { OUT_WRONG, OUT_GAVE_UP, OUT_DONE, OUT_WORDS };
 
 /* Kernels by name; NULL: there is none. debug: those built with SYMM_DEVICE_DEBUG. */

@@ -115,6 +115,24 @@ static void experts(void) {
     }
 }
 
+/* ---- tiles that are summed as they finish (examples/gemm_kernel.cuh) ------------------------- */
+
+/* Also more tiles than ranks, and fewer; CTAs with another number of tiles than others. */
+static void tiles(void) {
+    for (int i = 0; i < cases(60); i++) {
+        const uint64_t seed = 19000 + first_seed() + (unsigned)i;
+        begin(seed, ranks_of(i));
+        emu_dev_args a = {.from = 1 + draw(4), .to = 1 + draw(3)};
+        const int most = (int)(a.from * a.to),
+                  ctas = 1 + (int)draw((uint64_t)(most < 4 ? most : 4));
+        T_CHECK(most <= GEMM_MOST);
+        for (; a.first < 4; a.first++) add((call){"emu_dev_gemm", 0, ctas, 32, a});
+        run(seed, "gemm");
+        all_is_well(seed, "gemm");
+        end();
+    }
+}
+
 /* ---- copies and sums ------------------------------------------------------------------------- */
 
 static void copies_of_any_size_and_place(void) {
@@ -451,9 +469,10 @@ T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps),
        T(arrive_and_wait_in_sessions_of_their_own), T_TIMEOUT(packets_in_sessions, 120),
        T_TIMEOUT(lines_in_sessions, 120), T(relaxed_barriers_show_what_earlier_kernels_stored),
        T(signals_in_a_ring), T(signals_that_threads_poll), T(signals_are_counts_and_can_be_reset),
-       T_TIMEOUT(experts, 120), T_TIMEOUT(copies_of_any_size_and_place, 120), T(sums_over_ranks),
-       T_TIMEOUT(an_abort_or_a_death_at_any_step, 120), T(each_wait_has_a_deadline),
-       T(who_is_gone_is_not_waited_for), T(a_signal_of_any_rank_ends_when_all_have_left),
-       T(who_has_given_up_does_not_arrive), T(what_a_peer_stored_before_it_left_counts),
-       T(later_kernels_leave_at_once), T(a_debug_build_works_too),
-       T(a_debug_build_finds_what_is_out_of_range), T(a_debug_build_compares_grids))
+       T_TIMEOUT(experts, 120), T_TIMEOUT(tiles, 120), T_TIMEOUT(copies_of_any_size_and_place, 120),
+       T(sums_over_ranks), T_TIMEOUT(an_abort_or_a_death_at_any_step, 120),
+       T(each_wait_has_a_deadline), T(who_is_gone_is_not_waited_for),
+       T(a_signal_of_any_rank_ends_when_all_have_left), T(who_has_given_up_does_not_arrive),
+       T(what_a_peer_stored_before_it_left_counts), T(later_kernels_leave_at_once),
+       T(a_debug_build_works_too), T(a_debug_build_finds_what_is_out_of_range),
+       T(a_debug_build_compares_grids))
