@@ -381,9 +381,12 @@ template <class Group> class symmDevBarrier {
     SYMM_DEV_IN int missing(uint64_t has) const {
         return (int64_t)((has << 16) - ((epoch + 1) << 16)) < 0;
     }
+    /* Of a peer that is ahead, perhaps in its next kernel, the grid says nothing of this barrier:
+     * it has compared ours. */
     SYMM_DEV_IN int differs(uint64_t has, int peer) const {
         const uint64_t grid = has >> 48;
         if (!symm_dev::CHECKED || !grid || grid == (gridDim.x & 0xffffu)) return 0;
+        if ((has ^ said()) << 16) return 0;
         symm_dev::leave(dc, symmMismatch, peer, symm_dev::BARRIER);
         return 1;
     }

@@ -198,17 +198,18 @@ tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(
              $(if $(HAVE_MPI),$(TEST)/mpg_death) examples
 # What check-rest and its checks alone run.
 tests-more:  bench-programs tests-gpu
+USER_DEVICE  := $(FATBINS)/user_device.fatbin $(FATBINS)/user_device_debug.fatbin
 tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) \
-             $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin $(FATBINS)/user_device.fatbin)
+             $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin $(USER_DEVICE))
 # Kernels as a user would write them, for gpu_pdl and gpu_litmus.
 $(FATBINS)/user.fatbin: tests/gpu/user.cu src/device/cuda/ptx.cuh include/symm_device_ptx.cuh \
     $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
-# The same, of the device API, for gpu_device_api.
-$(FATBINS)/user_device.fatbin: tests/gpu/user_device.cu tests/kit/device_kernels.inl \
-    tests/kit/emu_dev.h $(wildcard include/*.cuh examples/*.cuh) include/symm_device.h \
-    $(FATBINS)/flags
+# The same, of the device API, for gpu_device_api: plain, and as debug builds have them.
+$(USER_DEVICE): $(FATBINS)/%.fatbin: tests/gpu/%.cu tests/gpu/user_device.cu \
+    tests/kit/device_kernels.inl tests/kit/emu_dev.h $(wildcard include/*.cuh examples/*.cuh) \
+    include/symm_device.h $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,-Iinclude -Iexamples -Itests/kit -Itests/fake $<)
 # Not under sanitizers: fibers, whose stacks sanitizers do not know. Not under ThreadSanitizer:
