@@ -24,7 +24,7 @@ struct moe_call {
     const uint32_t *first;
     uint64_t *calls;       /* [CTAs] that have ended: signals count on, in replays too */
     uint32_t vecs, places; /* places: rows of a box */
-    uint32_t most;         /* parts of the largest grid, by which signals are numbered */
+    uint32_t most;         /* parts of the largest grid: of boxes, and of numbers of signals */
     float scale;           /* of this rank's expert */
 };
 
@@ -33,13 +33,14 @@ struct moe_call {
 static __device__ unsigned moe_signal(const moe_call &a, int results, int source, unsigned part) {
     return ((unsigned)results * (unsigned)a.dev.nranks + (unsigned)source) * a.most + part;
 }
-/* A box has a head of 16 bytes for each part, with the number of rows, then the rows. */
+/* A box has a head of 16 bytes for each part that there may be, with the number of rows, then the
+ * rows. It lies at the same place in every grid: its owner may still read other ranks' boxes of the
+ * call before. */
 static __device__ uint64_t moe_box(const moe_call &a, int source) {
-    const uint64_t parts = gridDim.x / (unsigned)a.dev.nranks;
-    return (unsigned)source * (parts + (uint64_t)a.places * a.vecs) * 16;
+    return (unsigned)source * (a.most + (uint64_t)a.places * a.vecs) * 16;
 }
 static __device__ uint64_t moe_vec(const moe_call &a, int source, uint64_t i) {
-    return moe_box(a, source) + (gridDim.x / (unsigned)a.dev.nranks + i) * 16;
+    return moe_box(a, source) + (a.most + i) * 16;
 }
 
 /* 0, or 1: it gave up. By all CTAs. */

@@ -7,9 +7,10 @@
 
 #include "emu_dev.h"
 #include "fake_cuda.h"
+#include "moe_kit.h"
 #include "symm_heap.h"
 
-enum { MOST = 4, WINDOW = 1 << 20, SIGNALS = 4, GROUPS = 8, CALLS = 3, REPLAYS = 20 };
+enum { MOST = 4, WINDOW = 1 << 20, SIGNALS = 16, GROUPS = 8, CALLS = 3, REPLAYS = 20 };
 enum {
     BARRIERS,
     APART,
@@ -22,11 +23,12 @@ enum {
     LINES,
     COPY,
     SUM,
+    MOE,
     KERNELS
 };
-static const char *const names[KERNELS] = {"dev_barriers", "dev_apart", "dev_fill",   "dev_gather",
-                                           "dev_signals",  "dev_polls", "dev_counts", "dev_packets",
-                                           "dev_lines",    "dev_copy",  "dev_sum_f32"};
+static const char *const names[KERNELS] = {
+    "dev_barriers", "dev_apart",   "dev_fill",  "dev_gather", "dev_signals", "dev_polls",
+    "dev_counts",   "dev_packets", "dev_lines", "dev_copy",   "dev_sum_f32", "dev_moe"};
 
 typedef struct {
     gk_job *j;
@@ -214,6 +216,24 @@ static void sums(const user *u) {
     gk_meet(u->p->j);
 }
 
+/* A layer of experts whose grid changes, one of them with all tokens: while rank 0's part for
+ * itself is late, the others are in their next call. */
+static void experts(const user *u) {
+    enum { BYTES = MOE_AT + 4096 };
+    emu_dev_args what = {.items = 8, .len = MOE_MOST, .from = MOE_AT, .to = 50000};
+    unsigned char *in = calloc(1, BYTES);
+    uint64_t random = (unsigned)u->rank + 1;
+    T_CHECK(in);
+    moe_fill(in, u->n, &what, 1, &random);
+    gk_put(u->stream, u->window, in, BYTES);
+    gk_wait(u->comm, u->stream);
+    gk_meet(u->p->j);
+    for (; what.first < 40; what.first++)
+        launch(u, MOE, (unsigned)u->n * (2 - (unsigned)what.first % 2), 32, what);
+    all_is_well(u, "dev_moe");
+    free(in);
+}
+
 static void parts_rank(int rank, int n, void *arg) {
     user u = open_user(arg, rank, n);
     calls_of(&u, BARRIERS, 2, 64, 0);
@@ -227,6 +247,8 @@ static void parts_rank(int rank, int n, void *arg) {
     calls_of(&u, POLLS, 1, 64, 0);
     reset_signals(&u);
     calls_of(&u, COUNTS, 1, 64, 0);
+    reset_signals(&u);
+    experts(&u);
     copies(&u);
     sums(&u);
     close_user(&u);

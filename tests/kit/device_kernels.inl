@@ -337,6 +337,7 @@ static __device__ float moe_scale(const emu_dev_args &t, int expert) {
     return (float)(expert + 2 + t.first);
 }
 KERNEL(moe) {
+    if (t.absent) return;
     typedef symmDevVec<symmFloat32> vec;
     const uint64_t tokens = t.len, bytes = tokens * t.items * 16;
     char *own = symmDevLocalPtr(t.win, t.from);
@@ -348,7 +349,9 @@ KERNEL(moe) {
     a.calls = (uint64_t *)(own + 2 * bytes + MOE_CALLS);
     a.vecs = t.items, a.places = MOE_MOST, a.most = 2;
     a.scale = moe_scale(t, t.dc.rank);
-    if (t.absent) return;
+    /* late: rank 0's part that serves itself, by t.to nanoseconds; not on fibers */
+    const uint64_t until = symm_ptx::clock_ns() + (t.dc.rank || blockIdx.x ? 0 : t.to);
+    while (symm_ptx::clock_ns() < until) continue;
     if (moe_layer(a)) {
         gave_up(t);
         return;

@@ -24,7 +24,7 @@ typedef struct {
 /* Of the kernel `moe`, whose tokens lie at `from` in the window: bytes of all boxes, most tokens of
  * a rank, and where behind tokens and results the counts of calls are, after `order` and
  * `first`. */
-enum { MOE_BOXES = 4096, MOE_AT = 2 * MOE_BOXES, MOE_MOST = 6, MOE_CALLS = 64 };
+enum { MOE_BOXES = 8192, MOE_AT = 2 * MOE_BOXES, MOE_MOST = 6, MOE_CALLS = 64 };
 /* Of the kernel `gemm`, whose sums are of `from` x `to` tiles: where in the window they begin,
  * behind the inbox, where each CTA makes its tile, and where the counts of calls are. */
 enum {

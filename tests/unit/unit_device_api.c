@@ -103,14 +103,30 @@ static void experts(void) {
     for (int i = 0; i < cases(60); i++) {
         const uint64_t seed = 18000 + first_seed() + (unsigned)i;
         begin(seed, ranks_of(i));
-        emu_dev_args a = {.items = 1 + draw(3), .len = draw(MOE_MOST + 1), .from = MOE_AT};
-        for (int r = 0; r < k.n; r++) moe_fill(window(r), k.n, &a, &k.random);
+        emu_dev_args a = {.items = 1 + draw(8), .len = draw(MOE_MOST + 1), .from = MOE_AT};
+        for (int r = 0; r < k.n; r++) moe_fill(window(r), k.n, &a, 0, &k.random);
         for (; a.first < 3; a.first++) {
             const int parts = k.n > 4 ? 1 : 1 + (int)draw(2); /* another grid each time */
             add((call){"emu_dev_moe", 0, k.n * parts, 32, a});
         }
         run(seed, "moe");
         all_is_well(seed, "moe");
+        end();
+    }
+}
+
+/* All boxes of an expert are full, and a rank is in its next call, with another grid, while the
+ * expert reads what the others have brought. */
+static void full_boxes_in_other_grids(void) {
+    for (int i = 0; i < cases(60); i++) {
+        const uint64_t seed = 20000 + first_seed() + (unsigned)i;
+        begin(seed, 2 + i % 3);
+        emu_dev_args a = {.items = 1 + draw(8), .len = MOE_MOST, .from = MOE_AT};
+        for (int r = 0; r < k.n; r++) moe_fill(window(r), k.n, &a, 1, &k.random);
+        for (; a.first < CALLS; a.first++)
+            add((call){"emu_dev_moe", 0, k.n * (2 - a.first % 2), 32, a});
+        run(seed, "full boxes");
+        all_is_well(seed, "full boxes");
         end();
     }
 }
@@ -488,10 +504,11 @@ T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps),
        T(arrive_and_wait_in_sessions_of_their_own), T_TIMEOUT(packets_in_sessions, 120),
        T_TIMEOUT(lines_in_sessions, 120), T(relaxed_barriers_show_what_earlier_kernels_stored),
        T(signals_in_a_ring), T(signals_that_threads_poll), T(signals_are_counts_and_can_be_reset),
-       T_TIMEOUT(experts, 120), T_TIMEOUT(tiles, 120), T_TIMEOUT(copies_of_any_size_and_place, 120),
-       T(sums_over_ranks), T_TIMEOUT(an_abort_or_a_death_at_any_step, 120),
-       T(each_wait_has_a_deadline), T(who_is_gone_is_not_waited_for),
-       T(a_signal_of_any_rank_ends_when_all_have_left), T(who_has_given_up_does_not_arrive),
-       T(what_a_peer_stored_before_it_left_counts), T(later_kernels_leave_at_once),
-       T(a_debug_build_works_too), T(a_debug_build_finds_what_is_out_of_range),
-       T(a_debug_build_compares_grids), T(grids_of_a_debug_build_may_change))
+       T_TIMEOUT(experts, 120), T(full_boxes_in_other_grids), T_TIMEOUT(tiles, 120),
+       T_TIMEOUT(copies_of_any_size_and_place, 120), T(sums_over_ranks),
+       T_TIMEOUT(an_abort_or_a_death_at_any_step, 120), T(each_wait_has_a_deadline),
+       T(who_is_gone_is_not_waited_for), T(a_signal_of_any_rank_ends_when_all_have_left),
+       T(who_has_given_up_does_not_arrive), T(what_a_peer_stored_before_it_left_counts),
+       T(later_kernels_leave_at_once), T(a_debug_build_works_too),
+       T(a_debug_build_finds_what_is_out_of_range), T(a_debug_build_compares_grids),
+       T(grids_of_a_debug_build_may_change))
