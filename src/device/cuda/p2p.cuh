@@ -497,12 +497,14 @@ DEV void p2p_run(const symm_gpu_p2p_args &args) {
     close_p2p(w);
 }
 
-/* Calls that do not fit the arguments, into the list in the control block. */
+/* Calls that do not fit the arguments, into the list in the control block. Arguments lie at
+ * multiples of 8 bytes, so in words of that size. */
+SYMM_STATIC_ASSERT(sizeof(symm_gpu_p2p_op) == 4 * sizeof(uint2), "a call is four words");
 DEV void p2p_list(const symm_gpu_p2p_args &args) {
     symm_gpu_p2p *own = &ctl_of(&args.a, args.a.rank)->p2p;
-    for (unsigned i = threadIdx.x; i < 2 * args.ops; i += blockDim.x) {
-        const uint4 *from = (const uint4 *)&args.op[0];
-        ((uint4 *)&own->list[args.first[0]])[i] = from[i];
+    for (unsigned i = threadIdx.x; i < 4 * args.ops; i += blockDim.x) {
+        const uint2 *from = (const uint2 *)&args.op[0];
+        ((uint2 *)&own->list[args.first[0]])[i] = from[i];
     }
 }
 
