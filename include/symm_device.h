@@ -60,7 +60,7 @@ typedef struct {
     { sizeof(symmDevRequirements_t), SYMM_VERSION_CODE, 0, 0, 0, 0, 0 }
 
 /* Passed to kernels of GPUs by value, as `const __grid_constant__ symmDevComm_t`, and by pointer to
- * host kernels. Programs read the first five fields; the others are the library's. */
+ * host kernels. Programs read the first six fields; the others are the library's. */
 typedef struct {
     int32_t rank, nranks;
     int32_t barriers, signals;
