@@ -295,9 +295,10 @@ SYMM_DEV char *symmDevMulticastPtr(const symmDevWindow_t &w, uint64_t offset) {
  *
  * Order: what the group's threads stored before arrive, on any rank, is seen by what they load
  * after wait; what they loaded before arrive is not changed by stores after wait. The relaxed calls
- * order nothing of this kernel: all that earlier kernels of the stream did on any rank precedes
- * what follows waitRelaxed, if that loads past L1 (symm_ptx::load_peer, symmDevLoadReduce). They
- * save a fence, at the beginning of a kernel. */
+ * order nothing of this kernel: what earlier kernels of a rank's stream stored in that rank's own
+ * memory precedes what follows waitRelaxed on any rank, if that loads past L1 (symm_ptx::load_peer,
+ * symmDevLoadReduce); what they loaded is not changed by stores after it. What they stored at peers
+ * needs arrive and wait. They save a fence, at the beginning of a kernel. */
 template <class Group> class symmDevBarrier {
   public:
     SYMM_DEV_IN symmDevBarrier(const symmDevComm_t &dev, unsigned index)
