@@ -249,6 +249,7 @@ static void parts_rank(int rank, int n, void *arg) {
     calls_of(&u, COUNTS, 1, 64, 0);
     reset_signals(&u);
     experts(&u);
+    reset_signals(&u);
     copies(&u);
     sums(&u);
     close_user(&u);
