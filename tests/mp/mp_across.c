@@ -315,6 +315,26 @@ static void domains_that_differ_are_told(void) {
     }
 }
 
+/* Rank 0 sends two pieces (net_mpi.c) where rank 1 expects one, which is as long as the first. */
+static void a_longer_message_is_told(void) {
+    enum { PIECE = 16 << 20 };
+    same_seed();
+    if (ranks < 2) T_SKIP("there are several domains from two ranks on");
+    T_EXPECT_WARNINGS();
+    symmComm_t comm = new_comm(1);
+    size_t to[SYMM_MAX_RANKS] = {0}, from[SYMM_MAX_RANKS] = {0};
+    static char x[2 * PIECE]; /* MPI may still read it when this has returned */
+    char *y = malloc(PIECE);
+    T_CHECK(y != NULL);
+    if (rank == 0) to[1] = 2 * PIECE;
+    if (rank == 1) from[0] = PIECE;
+    symmResult_t r = symmAlltoAllv(x, to, NULL, y, from, NULL, symmUint8, comm, NULL);
+    if (rank < 2) T_EQ(r, symmMismatch);
+    for (int i = 0; i < 1000 && !r; i++) r = symmBarrier(comm, NULL);
+    over_for_all(comm, r);
+    free(y);
+}
+
 static void a_domain_that_does_not_come(void) {
     same_seed();
     if (ranks < 2) T_SKIP("there are several domains from two ranks on");
@@ -534,6 +554,7 @@ int main(int argc, char **argv) {
                                    T(progress_of_the_program),
                                    T(destroy_beside_a_group),
                                    T(domains_that_differ_are_told),
+                                   T(a_longer_message_is_told),
                                    T(a_domain_that_does_not_come),
                                    T(a_revoked_one_is_over_in_all_domains),
                                    T(an_abort_ends_the_others_calls),

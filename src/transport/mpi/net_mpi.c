@@ -155,11 +155,19 @@ static symmResult_t begin(net_mpi *n, pending p, char *at) {
     return symmSuccess;
 }
 
+/* Of a message of several pieces the mark says its length, too: else a receiver of fewer whole
+ * pieces would take it for what it expects. */
+static uint32_t mark_of(uint32_t mark, size_t bytes) {
+    const uint64_t h = (uint64_t)bytes * 0x9e3779b97f4a7c15ull;
+    return bytes > PIECE ? mark ^ (uint32_t)(h >> (64 - SYMM_MARK_BITS)) : mark;
+}
+
 static symmResult_t begin_all(symm_net *base, symm_net_end end, const char *at, size_t bytes,
                               int receives) {
     net_mpi *n = (net_mpi *)base;
     SYMM_TRY(known(n));
     if (!n->left) n->n = 0;
+    end.mark = mark_of(end.mark, bytes);
     do {
         const int len = (int)(bytes < PIECE ? bytes : PIECE);
         const symmResult_t r = begin(n, (pending){end, len, receives}, (char *)at);

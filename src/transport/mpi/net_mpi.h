@@ -5,8 +5,8 @@
 
 #include "transport/net/net.h"
 
-/* mpicomm points to an MPI_Comm, which is duplicated twice, for messages and for words.
- * [collective over it] */
+/* mpicomm points to an MPI_Comm, which is split three times: for words, and for each way of
+ * messages. [collective over it] */
 symmResult_t symm_net_mpi_open(const void *mpicomm, symm_net **out);
 
 #endif
