@@ -59,7 +59,8 @@ static int is_program(const char *path) {
     return !access(path, X_OK) && !stat(path, &st) && S_ISREG(st.st_mode);
 }
 
-/* As execvp looks for it. */
+/* As execvp looks for it: a folder without a name is the one that we are in, and without PATH it is
+ * the system's. */
 static void find_command(const char *name, char *path) {
     const char *dirs = getenv("PATH");
     if (strchr(name, '/')) {
@@ -68,10 +69,12 @@ static void find_command(const char *name, char *path) {
         snprintf(path, PATH_MAX, "%s", name);
         return;
     }
-    for (size_t n; dirs && *dirs; dirs += n + (dirs[n] == ':')) {
+    if (!dirs) dirs = "/bin:/usr/bin";
+    for (size_t n;; dirs += n + 1) {
         n = strcspn(dirs, ":");
-        snprintf(path, PATH_MAX, "%.*s/%s", (int)n, dirs, name);
-        if (is_program(path)) return;
+        snprintf(path, PATH_MAX, "%.*s/%s", n ? (int)n : 1, n ? dirs : ".", name);
+        if (*name && is_program(path)) return;
+        if (!dirs[n]) break;
     }
     refuse(NOT_FOUND, "there is no command %s", name);
 }
@@ -204,6 +207,6 @@ int main(int argc, char **argv) {
                 SYMM_MINOR, SYMM_PATCH, command,
                 it.nccl ? "which needs libnccl.so.2" : it.else_what);
     set_environment(nccl, has_mpi && (it.mpi || !it.nccl) ? mpi : NULL);
-    execv(command, argv + 1);
+    execvp(command, argv + 1); /* which gives a script without a first line to the shell */
     refuse(NOT_EXECUTABLE, "%s: %s", command, strerror(errno));
 }

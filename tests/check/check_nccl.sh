@@ -244,6 +244,14 @@ says "the command's exit status" "exit status 3" "$run" sh -c 'exit 3'
 says "no command" "exit status 2" "$run"
 says "a command that is not there" "exit status 127" "$run" no-such-command
 t_equal "is named" 1 "$(shown | grep -c '^symm-run: there is no command no-such-command$')"
+# A folder of PATH without a name is the one that we are in; without PATH it is the system's.
+echo 'echo "in the shell $1"' >"$dir/no-first-line" && chmod +x "$dir/no-first-line"
+for at in ":/usr/bin:/bin" "/usr/bin::/bin" "/usr/bin:/bin:"; do
+    says "a command in this folder, PATH=$at" "in the shell x" \
+        env -C "$dir" PATH="$at" "$PWD/$run" no-first-line x
+done
+says "one elsewhere" "exit status 127" env -C "$dir" PATH=/usr/bin:/bin "$PWD/$run" no-first-line
+says "no PATH" y env -u PATH "$run" echo y
 if echo 'int main(void) { return 0; }' | $cc -static -x c - -o "$dir/static" 2>/dev/null; then
     says "a static program is refused" "exit status 2" "$run" "$dir/static"
     t_equal "with the reason" 1 "$(shown | grep -c 'is linked statically')"
