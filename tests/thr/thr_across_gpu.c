@@ -201,11 +201,19 @@ static void one_rank_fails_at_creation(void) {
         }
 }
 
-/* A rank that never comes: NCCL itself would wait for ever. */
+/* A rank that never comes: NCCL itself would wait for ever. mode 0: the deadline is the variable's;
+ * 1: the config's, which the communicators of the domains were made with. */
 static void absent_rank(int rank, int n, void *arg) {
     ag_job *b = arg;
-    symmComm_t comm;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    symmComm_t comm, made;
     T_OK(symmSetDevice(rank % AG_GPUS));
+    config.timeoutMs = 300;
+    if (b->j.mode == 1) {
+        T_OK(symmCommSplit(b->j.inner[rank], 0, 0, &made, &config));
+        T_OK(symmCommDestroy(b->j.inner[rank]));
+        b->j.inner[rank] = made;
+    }
     if (rank == n - 1) nn.slow = 1 << 30;
     ag_meet(b);
     comm = ak_open(&b->j, rank, symmSuccess, symmTimeout);
@@ -214,11 +222,14 @@ static void absent_rank(int rank, int n, void *arg) {
 }
 static void creation_has_a_deadline(void) {
     T_EXPECT_WARNINGS();
-    ag_begin(0);
-    setenv("SYMM_SETUP_TIMEOUT", "300", 1);
-    ag_job b = ag_new_job("aab");
-    T_THREADS(b.j.n, absent_rank, &b);
-    ag_end_job(&b);
+    for (int mode = 0; mode < 2; mode++) {
+        ag_begin(0);
+        setenv("SYMM_SETUP_TIMEOUT", mode ? "20000" : "300", 1);
+        ag_job b = ag_new_job("aab");
+        b.j.mode = mode;
+        T_THREADS(b.j.n, absent_rank, &b);
+        ag_end_job(&b);
+    }
 }
 
 /* ---- in a call ------------------------------------------------------------------------------- */

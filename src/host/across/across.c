@@ -46,7 +46,8 @@ static void take_name(symm_across *s, const symm_comm *inner) {
     SYMM_ASSERT(inner->nranks == s->map.size && inner->rank == s->map.place);
     snprintf(s->outer.name, sizeof s->outer.name, "%s", inner->name);
     s->timeout_ms = inner->params.timeout_ms;
-    s->setup_ms = inner->params.setup_timeout_ms;
+    s->setup_ms = inner->config.timeoutMs == SYMM_CONFIG_UNDEF ? inner->params.setup_timeout_ms
+                                                               : inner->config.timeoutMs;
     s->chunk = inner->cuda ? GPU_CHUNK : SYMM_ACROSS_CHUNK;
     s->deterministic = (int)inner->params.deterministic;
     s->crowded = inner->oversubscribed;
