@@ -242,9 +242,16 @@ static void refused_rank(const gc_rank *g, symmComm_t comm) {
     gc_meet(g);
     T_ERR(symmAllReduce(nowhere, m.device, 1, symmInt32, symmSum, comm, gk_stream(m.stream)),
           symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "src");
+    T_MSG(symmGetLastError(NULL), "sendbuff");
+    T_ERR(symmAllReduce(m.device, nowhere, 1, symmInt32, symmSum, comm, gk_stream(m.stream)),
+          symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "recvbuff");
     T_ERR(symmSend(nowhere, 1, symmInt32, (g->rank + 1) % g->n, comm, gk_stream(m.stream)),
           symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "sendbuff");
+    T_ERR(symmRecv(nowhere, 1, symmInt32, (g->rank + 1) % g->n, comm, gk_stream(m.stream)),
+          symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "recvbuff");
     gk_works(comm, g->rank, g->n, &m);
     gc_meet(g);
     CU(cuStreamDestroy(b));

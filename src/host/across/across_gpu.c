@@ -186,8 +186,8 @@ symmResult_t symm_across_gpu_reaches(const symm_across *s, const void *src, cons
     SYMM_TRY(symm_comm_visit(s->outer.inner, &c));
     symmResult_t r = symm_gpu_enter(c, &scope);
     if (!r) {
-        if (src) r = symm_gpu_check_buffer(c, "src", src);
-        if (!r && dst) r = symm_gpu_check_buffer(c, "dst", dst);
+        if (src) r = symm_gpu_check_buffer(c, "sendbuff", src);
+        if (!r && dst) r = symm_gpu_check_buffer(c, "recvbuff", dst);
         symm_gpu_leave(&scope);
     }
     symm_comm_unvisit(c);

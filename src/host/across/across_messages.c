@@ -169,7 +169,8 @@ symmResult_t symm_across_message(symm_outer *o, const symm_message *m) {
     uint64_t bytes;
     symmResult_t r = symm_message_check(m, s->map.nranks, &bytes);
     if (!r) r = symm_across_check_stream(s, symm_message_name(m), m->stream);
-    if (!r && s->gpu && bytes) r = symm_across_gpu_reaches(s, m->buff, NULL);
+    if (!r && s->gpu && bytes)
+        r = symm_across_gpu_reaches(s, m->sends ? m->buff : NULL, m->sends ? NULL : m->buff);
     if (!r) r = symm_across_begin(s);
     if (r) return symm_group_refuse(r);
     several one = {s, m, 1};
