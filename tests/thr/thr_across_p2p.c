@@ -231,10 +231,12 @@ static void a_group_of_both_keeps_their_order(void) {
     nt_hub_free(j.hub);
 }
 
-/* Windows of a group are made at its end, on all ranks. */
+/* Windows of a group are made at its end, on all ranks. None ends beside calls of its
+ * communicator, or of the inner one. */
 static void window_rank(int me, int n, void *arg) {
     const symmComm_t comm = ak_open(arg, me, symmSuccess, symmSuccess);
     symmWindow_t win[2] = {NULL, NULL};
+    symmComm_t inner;
     int *memory;
     T_OK(symmMemAlloc((void **)&memory, 8192));
     T_OK(symmGroupStart());
@@ -245,12 +247,20 @@ static void window_rank(int me, int n, void *arg) {
     memory[0] = me + 1;
     T_OK(symmAllReduce(memory, memory, 1, symmInt32, symmSum, comm, NULL));
     T_EQ(memory[0], n * (n + 1) / 2);
+    T_OK(symmCommDomain(comm, &inner));
+    for (int i = 0; i < 2; i++) {
+        T_OK(symmGroupStart());
+        T_OK(symmAllReduce(memory, memory, 1, symmInt32, symmSum, i ? inner : comm, NULL));
+        T_ERR(symmWindowDeregister(comm, win[0]), symmInvalidUsage);
+        T_ERR(symmGroupEnd(), symmInvalidUsage);
+    }
     for (int i = 0; i < 2; i++) T_OK(symmWindowDeregister(comm, win[i]));
     T_OK(symmBarrier(comm, NULL));
     T_OK(symmCommDestroy(comm));
     T_OK(symmMemFree(memory));
 }
 static void windows_of_a_group(void) {
+    T_EXPECT_WARNINGS();
     ak_job j = ak_new("aabb");
     T_THREADS(j.n, window_rank, &j);
     nt_hub_free(j.hub);

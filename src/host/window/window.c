@@ -380,7 +380,7 @@ symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWi
 
 symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
     symm_comm *c;
-    SYMM_TRY(symm_group_refuse_beside(comm, "symmWindowDeregister"));
+    SYMM_TRY(symm_group_refuse_beside(symm_outer_inner(comm), "symmWindowDeregister"));
     SYMM_TRY(symm_comm_enter(symm_outer_inner(comm), 0, &c));
     symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win);
     symmResult_t r = symmSuccess;
