@@ -471,10 +471,10 @@ static void every_failpoint(void) {
 /* Without memory to queue a call the group does nothing, and the communicator goes on; without
  * memory for a copy a send waits for its receive. */
 static void calls_without_memory(void) {
-    const int next = (rank + 1) % ranks, prev = (rank + ranks - 1) % ranks;
     same_seed();
     if (ranks < 2) T_SKIP("there are several domains from two ranks on");
     T_EXPECT_WARNINGS();
+    const int next = (rank + 1) % ranks, prev = (rank + ranks - 1) % ranks;
     symmComm_t comm = new_comm(1);
     int x = rank, y = -1;
     for (int sends = 0; sends < 2; sends++) {
