@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "across_kit.h"
+#include "host/comm/outer.h"
 #include "p2p_model.h"
 #include "symm_group.h"
 
@@ -266,6 +267,32 @@ static void windows_of_a_group(void) {
     nt_hub_free(j.hub);
 }
 
+/* A question about a window that is under way in another thread has what it needs of its
+ * communicator until it ends, and nothing has it longer. */
+static void asked_rank(int me, int n, void *arg) {
+    const symmComm_t comm = ak_open(arg, me, symmSuccess, symmSuccess);
+    symmWindow_t win;
+    void *memory;
+    int rank = me;
+    (void)n;
+    T_OK(symmMemAlloc(&memory, 4096));
+    T_OK(symmWindowRegister(comm, memory, 4096, &win, 0));
+    const symm_win *w = symm_handle_get(SYMM_KIND_WINDOW, win);
+    T_OK(symmBarrier(comm, NULL));
+    T_OK(symmCommDestroy(comm));
+    T_CHECK(symm_handle_find(SYMM_KIND_ACROSS, comm) != NULL);
+    symm_handle_put(SYMM_KIND_ACROSS, comm);
+    T_OK(symm_outer_place(w->outer, &rank));
+    symm_handle_put(SYMM_KIND_WINDOW, win);
+    T_CHECK(symm_handle_find(SYMM_KIND_ACROSS, comm) == NULL);
+    T_OK(symmMemFree(memory));
+}
+static void questions_keep_what_they_need(void) {
+    ak_job j = ak_new("aabb");
+    T_THREADS(j.n, asked_rank, &j);
+    nt_hub_free(j.hub);
+}
+
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
 /* Rank 0 sends to the last rank, of another domain. mode 0: another count; 1: another type of the
@@ -308,5 +335,5 @@ static void what_differs_ends_it_for_all(void) {
 
 T_MAIN(T_TIMEOUT(random_schedules, 600), T(a_small_send_ends_without_its_receive),
        T(a_group_keeps_its_calls), T(a_refused_call_ends_the_group_alone), T(windows_of_a_group),
-       T(a_group_of_both_keeps_their_order), T(a_group_runs_it_in_the_callers_thread),
-       T(what_differs_ends_it_for_all))
+       T(questions_keep_what_they_need), T(a_group_of_both_keeps_their_order),
+       T(a_group_runs_it_in_the_callers_thread), T(what_differs_ends_it_for_all))

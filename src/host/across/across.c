@@ -118,7 +118,7 @@ symmResult_t symm_across_enter(symm_across *s) {
     if (!e && s->net) return symmSuccess;
     if (!e) { /* another thread has ended it meanwhile */
         pthread_mutex_unlock(&s->turn);
-        return symm_comm_bad_handle(s->handle);
+        return symm_comm_bad_handle(s->outer.handle);
     }
     SYMM_ASSERT(e == EDEADLK);
     return SYMM_ERR(symmInvalidUsage,

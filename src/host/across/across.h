@@ -19,7 +19,6 @@ enum { SYMM_ACROSS_CHUNK = 1 << 20 };
 typedef struct symm_across_gpu symm_across_gpu;
 typedef struct symm_across {
     symm_outer outer;
-    symmComm_t handle;
     symm_domains map;
     symm_net *net;        /* NULL: closed */
     const char *mover;    /* the name of what carries calls' messages */

@@ -247,7 +247,7 @@ static symmResult_t queue(const ready *c) {
     queued *q = SYMM_FAIL_ALLOC(across_queue, malloc(bytes));
     if (!q) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
     memset(q, 0, sizeof *q);
-    q->comm = s->handle;
+    q->comm = s->outer.handle;
     q->c = *c;
     q->k = *c->a.k;
     memcpy(q->parts, s->parts, parts);

@@ -148,7 +148,7 @@ static symmResult_t queue(const symm_across *s, const symm_message *m) {
     void *at;
     SYMM_TRY(symm_group_behind(s->outer.inner, SYMM_JOB_STAYS, &queued_row, sizeof(queued), &at));
     queued *q = at;
-    q->comm = s->handle;
+    q->comm = s->outer.handle;
     if (q->n == q->room) {
         const int room = q->room ? 2 * q->room : 16;
         symm_message *more =

@@ -23,7 +23,7 @@ static symmResult_t share_by_mover(symm_across *s, const void *mine, void *all, 
 }
 
 symmResult_t symm_across_share(symm_across *s, const void *mine, void *all, size_t bytes) {
-    if (!s->gpu) return symmAllGather(mine, all, bytes, symmUint8, s->handle, NULL);
+    if (!s->gpu) return symmAllGather(mine, all, bytes, symmUint8, s->outer.handle, NULL);
     SYMM_TRY(symm_across_enter(s));
     symmResult_t r = share_by_mover(s, mine, all, bytes);
     if (r) r = symm_across_fail(s, r);
@@ -32,7 +32,7 @@ symmResult_t symm_across_share(symm_across *s, const void *mine, void *all, size
 }
 
 static symmResult_t find_worst(symm_across *s, int32_t code, int32_t *worst) {
-    if (!s->gpu) return symmAllReduce(&code, worst, 1, symmInt32, symmMax, s->handle, NULL);
+    if (!s->gpu) return symmAllReduce(&code, worst, 1, symmInt32, symmMax, s->outer.handle, NULL);
     SYMM_TRY(symm_across_share(s, &code, s->codes, sizeof code));
     for (int q = 0; q < s->map.nranks; q++)
         if (s->codes[q] > *worst) *worst = s->codes[q];
@@ -57,7 +57,8 @@ static symmResult_t settle(symm_across *s, symmResult_t own, symmWindow_t part, 
     if (!r) {
         symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, part);
         SYMM_ASSERT(w && w->comm->handle == s->outer.inner && !w->outer);
-        if (w) w->outer = &s->outer;
+        /* until its end: other threads ask about the window while the communicator ends */
+        if (w) w->outer = symm_outer_get(s->outer.handle);
         *win = part;
     } else if (part) {
         symmWindowDeregister(s->outer.inner, part);
@@ -87,6 +88,6 @@ static symmResult_t register_job(void *args) {
 
 symmResult_t symm_across_register(symm_outer *o, void *buff, size_t size, symmWindow_t *win,
                                   int flags) {
-    register_args a = {((symm_across *)o)->handle, buff, size, win, flags};
+    register_args a = {o->handle, buff, size, win, flags};
     return symm_group_run(o->inner, SYMM_JOB_STAYS, register_job, &a, sizeof a);
 }

@@ -20,6 +20,7 @@ typedef struct symm_outer { /* first member of a symm_across */
     /* symmWindowRegister: a window of each domain, on all ranks or on none. */
     symmResult_t (*register_window)(struct symm_outer *o, void *buff, size_t size,
                                     symmWindow_t *win, int flags);
+    symmComm_t handle; /* its own */
     /* The communicator of this rank's domain, which has the windows, and the reductions that users
      * make. */
     symmComm_t inner;

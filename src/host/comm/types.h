@@ -113,7 +113,7 @@ typedef struct symm_win {
     struct symm_win *next,
         **link; /* the communicator's list, and the pointer to this one; the user's thread */
     struct symm_comm *comm;
-    const struct symm_outer *outer; /* whose ranks a program means; NULL: comm's (outer.h) */
+    const struct symm_outer *outer; /* whose ranks a program means, pinned; NULL: comm's */
     symm_slot *slot;                /* NULL with thread ranks */
     symmWindow_t handle;
     _Atomic int refs; /* the user's handle and every captured call */

@@ -271,8 +271,8 @@ symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmRe
         undo(s, handle, net, inner);
     } else {
         SYMM_ASSERT(s && handle && s->outer.inner == inner && s->net == net);
-        s->handle = handle;
-        *out = s->handle;
+        s->outer.handle = handle;
+        *out = s->outer.handle;
         SYMM_INFO("communicator %s: rank %d of %d, in domain %d of %d, mover %s", s->outer.name,
                   s->map.rank, s->map.nranks, s->map.domain, s->map.ndomains, s->mover);
     }

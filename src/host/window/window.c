@@ -45,6 +45,7 @@ void symm_window_unref(symm_win *w) {
         symm_slot_drop(w->comm->space, held->slot);
         free(held);
     }
+    if (w->outer) symm_outer_put(w->outer->handle);
     symm_comm_unref(w->comm);
     free(w->off);
     free(w->size);
