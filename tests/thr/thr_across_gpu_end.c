@@ -71,6 +71,34 @@ static void what_ends_one_ends_all(void) {
     each_mode(7, 2, over_rank);
 }
 
+/* The first rank registers a window, and the other one does not come. What that one hears is no
+ * word of a domain: it was said by the mover's exchange. */
+static void alone_rank(int rank, int n, void *arg) {
+    ag_job *b = arg;
+    const gc_rank g = ag_rank_of(b, rank);
+    symmComm_t comm = ag_open_rank(b, rank);
+    symmWindow_t win = NULL;
+    char *memory;
+    T_EQ(n, 2);
+    T_OK(symmMemAlloc((void **)&memory, 4096));
+    gc_meet(&g);
+    if (rank == 0) T_ERR(symmWindowRegister(comm, memory, 4096, &win, 0), symmTimeout);
+    if (rank == 1) T_EQ(ag_until_over(comm), symmTimeout);
+    if (rank == 1) T_MSG(symmGetLastError(NULL), "another rank says: ");
+    gc_meet(&g);
+    T_OK(symmCommDestroy(comm));
+    gc_meet(&g);
+    T_OK(symmMemFree(memory));
+}
+static void an_exchange_that_fails(void) {
+    T_EXPECT_WARNINGS();
+    ag_begin(0);
+    setenv("SYMM_SETUP_TIMEOUT", "500", 1);
+    ag_job b = ag_new_job("ab");
+    T_THREADS(b.j.n, alone_rank, &b);
+    ag_end_job(&b);
+}
+
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 /* What was given to a stream before has its stage until it has ended. A small sum ends in a join,
@@ -331,8 +359,8 @@ static void the_per_thread_stream_is_refused(void) {
     ag_each_layout(per_thread_rank);
 }
 
-T_MAIN(T(what_ends_one_ends_all), T(destruction_waits_for_calls), T(finalisation_waits_for_calls),
-       T_TIMEOUT(ends_hear_of_others, 30), T_TIMEOUT(ends_do_not_wait_for_graphs, 30),
-       T(what_one_thread_cannot_tell_another_does),
+T_MAIN(T(what_ends_one_ends_all), T(an_exchange_that_fails), T(destruction_waits_for_calls),
+       T(finalisation_waits_for_calls), T_TIMEOUT(ends_hear_of_others, 30),
+       T_TIMEOUT(ends_do_not_wait_for_graphs, 30), T(what_one_thread_cannot_tell_another_does),
        T_TIMEOUT(a_captured_call_that_nccl_refuses, 30), T(words_that_a_captured_call_hears),
        T(a_split_that_nccl_refuses), T(the_per_thread_stream_is_refused))

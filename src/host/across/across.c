@@ -207,10 +207,12 @@ symmResult_t symm_across_look_inside(const symm_across *s, int uses) {
 /* What a rank has said outside of calls. On GPUs threads make calls that may not use the mover. */
 static symmResult_t look_outside(const symm_across *s) {
     symm_net_word word;
+    char who[32] = "another rank"; /* by an exchange of the mover's */
     const int may = !s->gpu || s->net->ops->may(s->net);
     if (!may || !s->net->ops->told(s->net, &word)) return symmSuccess;
-    return SYMM_ERR((symmResult_t)word.code, "communicator %s: a rank of domain %d says: %.400s",
-                    s->outer.name, word.domain, word.text);
+    if (word.domain >= 0) snprintf(who, sizeof who, "a rank of domain %d", word.domain);
+    return SYMM_ERR((symmResult_t)word.code, "communicator %s: %s says: %.400s", s->outer.name, who,
+                    word.text);
 }
 
 symmResult_t symm_across_look(symm_across *s, int uses) {

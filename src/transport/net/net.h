@@ -17,7 +17,7 @@
 
 typedef struct symm_net symm_net;
 typedef struct {
-    int32_t code, domain; /* symmResult_t; whose word it is */
+    int32_t code, domain; /* symmResult_t; whose word it is, -1: an exchange's (boot_net.c) */
     char text[SYMM_ERR_TEXT];
 } symm_net_word;
 typedef enum { SYMM_NET_CALLS, SYMM_NET_MESSAGES, SYMM_NET_WAYS } symm_net_way;
