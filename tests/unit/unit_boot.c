@@ -3,6 +3,10 @@
  * fault_boot.c. */
 #include "boot_kit.h"
 
+#include <dlfcn.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <sys/wait.h>
 
 #include "transport/boot/beacon.h"
@@ -211,6 +215,37 @@ static void garbage_ids(void) {
     }
     T_CHECK(b == NULL);
     drop_id(&good);
+}
+
+/* The system's interfaces, or a test's. */
+static struct ifaddrs *pretended;
+int getifaddrs(struct ifaddrs **out) {
+    static int (*real)(struct ifaddrs **);
+    *(void **)(void *)&real = dlsym(RTLD_NEXT, "getifaddrs");
+    *out = pretended;
+    return pretended ? 0 : real(out);
+}
+void freeifaddrs(struct ifaddrs *list) {
+    static void (*real)(struct ifaddrs *);
+    *(void **)(void *)&real = dlsym(RTLD_NEXT, "freeifaddrs");
+    if (list != pretended) real(list);
+}
+
+/* Each once, also one whose name is the beginning of another's. */
+static void the_interfaces_there_are(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    struct ifaddrs all[] = {{.ifa_name = "eth10"}, {.ifa_name = "eth1"}, {.ifa_name = "eth1"}};
+    symmUniqueId_t id;
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 3; i++) {
+        all[i].ifa_next = i < 2 ? &all[i + 1] : NULL;
+        all[i].ifa_flags = IFF_UP | IFF_RUNNING;
+        all[i].ifa_addr = (struct sockaddr *)&at;
+    }
+    pretended = all;
+    T_ERR(symm_boot_tcp_id(&id, "nosuchif"), symmInvalidArgument);
+    T_MSG(symm_status_text(), "(there are: eth10, eth1)");
+    pretended = NULL;
 }
 
 static void bad_ranks(void) {
@@ -458,7 +493,7 @@ static void beacons_endure_looks(void) {
 T_MAIN(T(tcp_processes), T(tcp_threads), T(tcp_id_of_any_rank), T(tcp_many_threads),
        T(tcp_big_blocks), T(tcp_any_order), T(tcp_in_place), T(tcp_id_before_fork),
        T(tcp_id_before_fork_of_a_rank), T(a_claim_that_is_lost_leaves_no_keeper), T(ids_differ),
-       T(garbage_ids), T(bad_ranks), T(threads_meet), T(threads_72), T(threads_bad_arguments),
-       T(callbacks_carry), T(callbacks_that_fail), T(callbacks_bad_arguments), T(mesh_of_threads),
-       T(mesh_of_processes), T(mesh_bad_arguments), T(beacons_show_presence),
-       T(beacons_endure_looks))
+       T(garbage_ids), T(the_interfaces_there_are), T(bad_ranks), T(threads_meet), T(threads_72),
+       T(threads_bad_arguments), T(callbacks_carry), T(callbacks_that_fail),
+       T(callbacks_bad_arguments), T(mesh_of_threads), T(mesh_of_processes), T(mesh_bad_arguments),
+       T(beacons_show_presence), T(beacons_endure_looks))

@@ -130,12 +130,19 @@ static int address_score(const struct ifaddrs *i, const char *ifname) {
     return score + (loops ? 0 : is_inward(i->ifa_name) ? 10 : 20);
 }
 
+/* An interface is there once for each of its addresses. */
+static int is_first(const struct ifaddrs *list, const struct ifaddrs *i) {
+    while (list != i && (!family_score(list) || strcmp(list->ifa_name, i->ifa_name) != 0))
+        list = list->ifa_next;
+    return list == i;
+}
+
 /* Names of the usable interfaces, for the error about one that is not. */
 static void list_interfaces(const struct ifaddrs *list, char *buf, size_t cap) {
     buf[0] = 0;
     for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
         size_t at = strlen(buf);
-        if (family_score(i) && !strstr(buf, i->ifa_name))
+        if (family_score(i) && is_first(list, i))
             snprintf(buf + at, cap - at, "%s%s", at ? ", " : "", i->ifa_name);
     }
 }
