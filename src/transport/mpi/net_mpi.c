@@ -283,6 +283,7 @@ static void net_cancel(symm_net *base) {
         n->broken = symmAborted;
         snprintf(n->why, sizeof n->why, "the communicator is over");
     }
+    if (!n->left) n->n = 0; /* MPI is not entered: this thread may not be the one that may */
     for (int i = 0; i < n->n; i++)
         if (n->requests[i] != MPI_REQUEST_NULL && n->what[i].receives) MPI_Cancel(&n->requests[i]);
     for (int turn = 0; turn < TURNS && some != MPI_UNDEFINED && n->n; turn++) {
