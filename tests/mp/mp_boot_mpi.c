@@ -207,6 +207,22 @@ static void who_gave_up_is_not_waited_for(void) {
     MPI_Comm_free(&comm);
 }
 
+/* A rank on another host, whose beacon nobody here sees, is late for an exchange. It has another
+ * job here, which hides its beacon alike. */
+static void late_on_another_host(void) {
+    const char *job = getenv("PMIX_NAMESPACE");
+    char own[256];
+    const int there = my_rank == ranks - 1;
+    snprintf(own, sizeof own, "%s", job ? job : "");
+    if (there) setenv("PMIX_NAMESPACE", "elsewhere", 1);
+    symm_boot *b = open_over(MPI_COMM_WORLD);
+    if (there && job) setenv("PMIX_NAMESPACE", own, 1);
+    if (there && !job) unsetenv("PMIX_NAMESPACE");
+    if (there) usleep(6500000);
+    exchange(b, 64, 5);
+    symm_boot_close(b);
+}
+
 /* The public call reads its deadline from the config. */
 static void init_times_out(void) {
     if (ranks == 1) T_SKIP("needs 2 ranks");
@@ -423,6 +439,7 @@ static const t_test tests[] = {
     T(a_bad_variable_is_told_to_all),
     T(late_rank_is_named),
     T(who_gave_up_is_not_waited_for),
+    T(late_on_another_host),
     T(init_times_out),
     T(new_beginning_after_a_failure),
     T(failpoint_in_open),

@@ -19,6 +19,9 @@ typedef struct symm_beacon symm_beacon;
 /* Tells this job from others of the same user: a hash of the launcher's variables, else of the
  * launcher's pid. */
 SYMM_API uint64_t symm_beacon_job(void);
+/* Ranks of one job with the same number see each other's beacons; others are on another host, or in
+ * another network namespace. */
+SYMM_API uint64_t symm_beacon_sight(uint64_t job);
 /* FNV-1a, for putting a key together. `h` is 0 or the result so far. */
 SYMM_API uint64_t symm_beacon_hash(uint64_t h, const void *data, size_t bytes);
 /* Lights the beacon. Several of one rank and key are one, which is counted. If another process has

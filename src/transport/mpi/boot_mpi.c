@@ -53,6 +53,7 @@ typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each
     int32_t usable; /* generation of the duplicate that this rank could use; 0: none */
     int32_t last;   /* highest generation it has seen */
     uint64_t seq, bytes;
+    uint64_t sight; /* of a greeting: symm_beacon_sight */
 } hello;
 
 typedef struct mpi_link {
@@ -145,6 +146,16 @@ typedef struct { /* one wait for the others */
     uint64_t dark_ns; /* when a rank was first seen to be gone; 0: none is */
 } wait;
 
+/* Whether rank r's beacon can be seen here, as the greetings say. */
+static int is_near(const boot_mpi *b, int r) {
+    return b->link->all[r].sight == b->link->mine.sight;
+}
+static int are_near(const boot_mpi *b) {
+    int r = 0;
+    while (r < b->base.nranks && is_near(b, r)) r++;
+    return r == b->base.nranks;
+}
+
 /* In the greeting: a rank that was seen once has come, even if it has given up since. Later: the
  * rank whose beacon went dark first is the cause; the others gave up because of it. */
 static void peek(wait *x) {
@@ -152,7 +163,7 @@ static void peek(wait *x) {
     int many = 0, keep = !x->greeting && x->dark_ns;
     for (int r = 0; r < b->base.nranks; r++) {
         int dark = 0;
-        if (r != b->base.rank && !(x->greeting && b->seen[r])) {
+        if (r != b->base.rank && (x->greeting ? !b->seen[r] : is_near(b, r))) {
             dark = symm_beacon_seen(&b->key, r) == 0;
             b->seen[r] = !dark;
         }
@@ -180,12 +191,13 @@ static symmResult_t deadline_reached(wait *x) {
         return SYMM_ERR(symmTimeout, "%s never called symmCommInitMPI (waited %.1f s%s)", ranks,
                         waited, far_note());
     if (x->dark_ns)
-        return SYMM_ERR(symmTimeout, "%s ended or gave up while %s (waited %.1f s%s)", ranks,
-                        symm_boot_stage(x->w), waited, far_note());
+        return SYMM_ERR(symmTimeout, "%s ended or gave up while %s (waited %.1f s)", ranks,
+                        symm_boot_stage(x->w), waited);
     return SYMM_ERR(symmTimeout,
-                    "MPI did not complete an exchange within %.1f s though every rank is inside "
+                    "MPI did not complete an exchange within %.1f s though every rank%s is inside "
                     "symmCommInitMPI (rank %d, while %s)",
-                    waited, b->base.rank, symm_boot_stage(x->w));
+                    waited, are_near(b) ? "" : " of this host", b->base.rank,
+                    symm_boot_stage(x->w));
 }
 
 /* Once all ranks have come, a beacon that stays dark means that its rank has ended. Not at once:
@@ -195,7 +207,8 @@ static symmResult_t watch_peers(wait *x, uint64_t now) {
     x->peek_ns = now + x->spacing_ns;
     if (x->spacing_ns < PEEK_MAX_NS) x->spacing_ns *= 2;
     peek(x);
-    if (x->greeting || !x->dark_ns || now < x->dark_ns + DARK_NS || *far_note()) return symmSuccess;
+    if (x->greeting || !x->dark_ns || now < x->dark_ns + DARK_NS || !are_near(x->b))
+        return symmSuccess;
     symm_boot_ranks(x->b->dark, x->b->base.nranks, ranks, sizeof(ranks));
     return SYMM_ERR(symmRemoteError, "%s ended or gave up while %s", ranks, symm_boot_stage(x->w));
 }
@@ -340,7 +353,11 @@ static void release_link(mpi_link *l) {
 
 static symmResult_t begin_greeting(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
     mpi_link *l = b->link;
-    l->mine = (hello){HELLO_MAGIC, SYMM_VERSION_CODE, l->usable, l->last, 0, 0};
+    l->mine = (hello){.magic = HELLO_MAGIC,
+                      .version = SYMM_VERSION_CODE,
+                      .usable = l->usable,
+                      .last = l->last,
+                      .sight = symm_beacon_sight(b->key.job)};
     SYMM_TRY(mpi_result(MPI_Iallgather(&l->mine, sizeof(hello), MPI_BYTE, l->all, sizeof(hello),
                                        MPI_BYTE, comm, &l->request),
                         "MPI_Iallgather", w));
@@ -476,7 +493,7 @@ static symmResult_t allgather(boot_mpi *b, const void *send, void *recv, size_t 
     if (!x)
         return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: no memory for %zu blocks of %zu bytes", n,
                         bytes);
-    hello head = {HELLO_MAGIC, SYMM_VERSION_CODE, b->link->usable, 0, ++b->link->seq, bytes};
+    hello head = {HELLO_MAGIC, SYMM_VERSION_CODE, b->link->usable, 0, ++b->link->seq, bytes, 0};
     memcpy(x->data, &head, sizeof(head));
     if (bytes) memcpy(x->data + sizeof(head), send, bytes);
     x->request = MPI_REQUEST_NULL;
