@@ -6,7 +6,7 @@
 
 #include "base/stats.h"
 #include "base/status.h"
-#include "host/stream/stream.h"
+#include "host/stream/stream_int.h"
 #include "t.h"
 
 static atomic_int ran, held;
@@ -229,6 +229,41 @@ static void a_replay_must_not_end_an_executable(void) {
     T_OK(symmStreamDestroy(s));
 }
 
+struct making {
+    symmGraph_t graph;
+    symmGraphExec_t exec;
+    symmResult_t result;
+};
+static void *make_exec(void *arg) {
+    struct making *m = arg;
+    m->result = symmGraphInstantiate(m->graph, &m->exec);
+    return NULL;
+}
+
+/* The executable is half made when the graph's handle goes: it keeps what was captured. */
+static void a_graph_goes_while_an_executable_is_made(void) {
+    symmStream_t s;
+    pthread_t thread;
+    T_OK(symmStreamCreate(&s));
+    struct making m = {.graph = capture(s)};
+    struct symm_graph *g = symm_handle_get(SYMM_KIND_GRAPH, m.graph);
+    symm_handle_lock(); /* the new handle needs it */
+    T_EQ(pthread_create(&thread, NULL, make_exec, &m), 0);
+    while (atomic_load(&g->refs) < 2) sched_yield();
+    T_OK(symmGraphDestroy(m.graph));
+    symm_handle_unlock();
+    T_EQ(pthread_join(thread, NULL), 0);
+    symm_handle_put(SYMM_KIND_GRAPH, m.graph);
+    T_OK(m.result);
+    T_EQ(atomic_load(&held), 1);
+    T_OK(symmGraphLaunch(m.exec, s));
+    T_OK(symmStreamSynchronize(s));
+    expect(1);
+    T_OK(symmGraphExecDestroy(m.exec));
+    T_EQ(atomic_load(&held), 0);
+    T_OK(symmStreamDestroy(s));
+}
+
 T_MAIN(T(graph_and_executables_end_in_any_order), T(what_is_no_graph_or_executable_is_refused),
        T(destroying_an_executable_waits_for_its_launches), T(a_launch_is_whole_or_refused),
-       T(a_replay_must_not_end_an_executable))
+       T(a_replay_must_not_end_an_executable), T(a_graph_goes_while_an_executable_is_made))

@@ -253,27 +253,34 @@ static void put_graph(void *obj) {
 static symmResult_t open_handle(struct symm_graph *g, int kind, void **handle) {
     atomic_fetch_add(&g->refs, 1);
     symmResult_t status = symm_handle_new(kind, g, put_graph, handle);
-    if (status) {
-        atomic_fetch_sub(&g->refs, 1);
-        return status;
-    }
+    if (status) atomic_fetch_sub(&g->refs, 1);
+    return status;
+}
+
+/* A user keeps the lanes' threads and what the graph holds. 0: the last one has gone. */
+static int take_user(struct symm_graph *g) {
     pthread_mutex_lock(&g->lock);
-    g->users++;
+    const int open = g->users > 0;
+    g->users += open;
     pthread_mutex_unlock(&g->lock);
-    return symmSuccess;
+    return open;
 }
 
 /* The last one ends the lanes' threads and lets go of what the graph kept. */
-static void close_handle(struct symm_graph *g, int kind, const void *handle) {
+static void drop_user(struct symm_graph *g) {
     pthread_mutex_lock(&g->lock);
-    SYMM_ASSERT(g->users > 0 && atomic_load(&g->refs) >= g->users);
+    SYMM_ASSERT(g->users > 0);
     const int last = --g->users == 0;
     SYMM_CHECK(symm_graph_check(g, 0));
     pthread_mutex_unlock(&g->lock);
-    if (last) {
-        stop_lanes(g);
-        symm_graph_release(g);
-    }
+    if (!last) return;
+    stop_lanes(g);
+    symm_graph_release(g);
+}
+
+static void close_handle(struct symm_graph *g, int kind, const void *handle) {
+    SYMM_ASSERT(atomic_load(&g->refs) > 0);
+    drop_user(g);
     symm_handle_put(kind, handle);
 }
 
@@ -284,6 +291,7 @@ symmResult_t symm_graph_seal(struct symm_graph *g, symmGraph_t *handle) {
         g->threads++;
     }
     SYMM_TRY(open_handle(g, SYMM_KIND_GRAPH, &made));
+    g->users = 1; /* nobody else has the handle yet */
     SYMM_CHECK(symm_graph_check(g, 1));
     SYMM_ASSERT(g->capture && !g->tickets && g->threads == g->nlanes - 1);
     g->handle = made;
@@ -346,7 +354,11 @@ symmResult_t symmGraphInstantiate(symmGraph_t graph, symmGraphExec_t *exec) {
     void *made;
     if (!exec) return SYMM_ERR(symmInvalidArgument, "symmGraphInstantiate: exec is NULL");
     SYMM_TRY(pin_graph("symmGraphInstantiate", graph, &g));
-    symmResult_t status = open_handle(g, SYMM_KIND_EXEC, &made);
+    /* A user first: another thread may close the graph's handle meanwhile. */
+    const int open = take_user(g);
+    symmResult_t status =
+        open ? open_handle(g, SYMM_KIND_EXEC, &made) : symm_graph_being_destroyed(graph);
+    if (open && status) drop_user(g);
     symm_handle_put(SYMM_KIND_GRAPH, graph);
     if (status == symmSuccess) *exec = made;
     return status;
