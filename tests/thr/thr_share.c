@@ -249,7 +249,77 @@ static void an_abort_beside_a_callback(void) {
     T_OK(symmCommDestroy(called_back));
 }
 
+/* ---- questions about windows ---- */
+
+typedef struct {
+    symmWindow_t win;
+    _Atomic int stop;
+} asker;
+
+/* Until its memory is gone. */
+static void *asks(void *arg) {
+    asker *a = arg;
+    void *p;
+    do {
+        symmWindowInfo_t info = {.size = sizeof info};
+        T_OK(symmWindowQuery(a->win, &info));
+        T_CHECK(info.bytes >= 1000 && (!info.slotBytes || info.references > 0));
+    } while (!atomic_load(&a->stop) && !symmWindowPeerPtr(a->win, 999, 0, &p));
+    return NULL;
+}
+
+enum { PIECE = 2 << 20, PIECES = 3, BYTES = PIECE * PIECES };
+
+/* Memory in pieces: a window over the first grows over the others. */
+static char *map_pieces(void) {
+    symm_vmm_handle *h;
+    void *at;
+    T_EQ(symm_vmm_host.reserve(BYTES, 0, &at), 0);
+    for (int i = 0; i < PIECES; i++) {
+        char *piece = (char *)at + (size_t)i * PIECE;
+        T_EQ(symm_vmm_host.create(PIECE, &h), 0);
+        T_EQ(symm_vmm_host.map(piece, PIECE, 0, h), 0);
+        T_EQ(symm_vmm_host.set_access(piece, PIECE), 0);
+        T_EQ(symm_vmm_host.release(h), 0);
+    }
+    return at;
+}
+static void unmap_pieces(char *at) {
+    T_EQ(symm_vmm_host.unmap(at, BYTES), 0);
+    T_EQ(symm_vmm_host.unreserve(at, BYTES), 0);
+}
+
+/* What another thread asks about, while it moves to other addresses, grows there and ends. */
+static void asked_while_windows_change(symmComm_t comm) {
+    char *mem = map_pieces(), *other = map_pieces();
+    symmWindow_t win[2];
+    asker a = {.stop = 0};
+    pthread_t t;
+    for (int i = 0; i < 2; i++) T_OK(symmWindowRegister(comm, mem, 1000, &win[i], 0));
+    a.win = win[0]; /* it shares a slot, so it moves */
+    start(&t, asks, &a);
+    for (int i = 2; i <= PIECES; i++) T_OK(symmWindowGrow(win[0], (size_t)i * PIECE));
+    T_OK(symmWindowDeregister(comm, win[1]));
+    unmap_pieces(mem);
+    T_OK(symmWindowRegister(comm, other, BYTES, &win[1], 0)); /* the first one lets go */
+    atomic_store(&a.stop, 1);
+    pthread_join(t, NULL);
+    for (int i = 0; i < 2; i++) T_OK(symmWindowDeregister(comm, win[i]));
+    unmap_pieces(other);
+    T_OK(symmCommDestroy(comm));
+}
+
+static void questions_while_windows_change(void) {
+    const symmBoot_t boot = {gathers, meets, NULL};
+    symmComm_t comm;
+    T_EXPECT_WARNINGS();
+    T_OK(symmCommInitAll(&comm, 1, NULL));
+    asked_while_windows_change(comm);
+    T_OK(symmCommInitBoot(&comm, 1, 0, &boot, NULL)); /* with mappings of its own */
+    asked_while_windows_change(comm);
+}
+
 T_MAIN(T(many_threads_take_turns), T(many_threads_with_streams_of_their_own),
        T(a_second_thread_waits), T(an_abort_ends_all_that_wait), T(an_abort_inside_a_group),
        T(a_destroy_beside_those_that_wait), T(a_callback_does_not_wait_for_itself),
-       T(an_abort_beside_a_callback))
+       T(an_abort_beside_a_callback), T(questions_while_windows_change))

@@ -181,6 +181,7 @@ static void references_keep_memory(void) {
     symm_uuid m[3] = {{2, 1}, {2, 2}, {2, 3}};
     symm_space *s = new_space(m, 3, 1, 64 * MIB);
     int64_t maps = SYMM_STAT_GET(maps);
+    uint64_t bytes;
     symm_slot *slot = take(s, 8 * MIB, 0);
     for (int r = 0; r < 3; r++)
         if (r != 2)
@@ -191,7 +192,8 @@ static void references_keep_memory(void) {
     T_CHECK(symm_slot_find(s, 77, 2 * MIB) == NULL); /* another rank's size */
     T_CHECK(symm_slot_find(s, 77, 4 * MIB) == slot);
     symm_slot_ref(s, slot);
-    T_EQ(symm_slot_refs(s, slot), 3);
+    T_EQ(symm_slot_refs(s, slot, &bytes), 3);
+    T_EQ(bytes, 8 * MIB);
     for (int i = 0; i < 3; i++) {
         T_EQ(SYMM_STAT_GET(maps), maps + 2);
         T_EQ(*symm_space_addr(s, 1, slot->off), 2);
@@ -219,6 +221,7 @@ static void dropped_slots_stay(void) {
     symm_uuid m[2] = {{3, 1}, {3, 2}};
     symm_space *s = new_space(m, 2, 0, 32 * MIB);
     int64_t maps = SYMM_STAT_GET(maps), slots = SYMM_STAT_GET(slots);
+    uint64_t bytes;
     symm_slot *a = mapped(s, 5), *b = mapped(s, 6);
     T_EQ(symm_slots_dropped(s, NULL), 0);
     T_EQ(symm_slots_dropped(s, a), 1); /* but for the caller's reference */
@@ -231,7 +234,7 @@ static void dropped_slots_stay(void) {
     symm_slot *c = take(s, 2 * MIB, 0);
     T_EQ(c->off, 4 * MIB);
     T_CHECK(symm_slot_find(s, 5, 2 * MIB) == a);
-    T_EQ(symm_slot_refs(s, a), 1);
+    T_EQ(symm_slot_refs(s, a, &bytes), 1);
     T_EQ(symm_slots_dropped(s, NULL), 0);
     T_EQ(SYMM_STAT_GET(dropped), 0);
     symm_slot_ref(s, a);

@@ -320,9 +320,10 @@ void symm_slot_discard(symm_space *s, symm_slot *slot) {
     if (last) end_slot(s, slot);
 }
 
-int symm_slot_refs(symm_space *s, const symm_slot *slot) {
+int symm_slot_refs(symm_space *s, const symm_slot *slot, uint64_t *bytes) {
     lock(s);
     int refs = slot->refs;
+    *bytes = slot->bytes;
     unlock(s);
     return refs;
 }

@@ -49,7 +49,8 @@ typedef struct {
 int symm_slot_claim(symm_space *s, symm_slot *slot, uint64_t bytes, symm_claim *was);
 void symm_slot_unclaim(symm_space *s, symm_slot *slot, const symm_claim *was);
 void symm_slot_ref(symm_space *s, symm_slot *slot);
-int symm_slot_refs(symm_space *s, const symm_slot *slot);
+/* *bytes: its length, which growth may change. */
+int symm_slot_refs(symm_space *s, const symm_slot *slot, uint64_t *bytes);
 
 /* Freeing what all ranks have dropped. `by`, any address of the caller's own, identifies the offer:
  * several threads may offer in one space; each slot is in one offer at a time. An offered slot is

@@ -1,5 +1,5 @@
-/* window.c - register, deregister, query. Locks: none of its own (the communicator is one
- * thread's). */
+/* window.c - register, deregister, query. The communicator is one thread's. Lock: place_lock, as
+ * window.h says. */
 #include "window.h"
 
 #include <stdio.h>
@@ -17,6 +17,15 @@
 #include "exchange.h"
 #include "multicast.h"
 #include "space.h"
+
+static pthread_mutex_t place_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void symm_window_lock(void) {
+    pthread_mutex_lock(&place_lock);
+}
+void symm_window_unlock(void) {
+    pthread_mutex_unlock(&place_lock);
+}
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -83,7 +92,9 @@ symmResult_t symm_window_make_room(symm_comm *c) {
 
 void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n) {
     leave(w->comm, w);
+    symm_window_lock();
     w->bytes = bytes;
+    symm_window_unlock();
     symm_window_watch(w, list, n);
     enter(w->comm, w);
     SYMM_CHECK(symm_window_check(w));
@@ -399,12 +410,20 @@ symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-/* Holds the window until symm_handle_put, because another thread may end the communicator, which
- * frees its windows. */
+/* Holds the window until answered, because another thread may end the communicator, which frees its
+ * windows, and locks it, because another thread may be inside and change it. */
 static symmResult_t find_window(symmWindow_t win, symm_win **out) {
     *out = symm_handle_get(SYMM_KIND_WINDOW, win);
-    return *out ? symmSuccess
-                : SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win);
+    if (!*out)
+        return SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win);
+    symm_window_lock();
+    return symmSuccess;
+}
+
+static symmResult_t answered(symmWindow_t win, symmResult_t r) {
+    symm_window_unlock();
+    symm_handle_put(SYMM_KIND_WINDOW, win);
+    return r;
 }
 
 static uint64_t shortest(const symm_win *w) {
@@ -427,8 +446,7 @@ static symmResult_t query(const symm_win *w, symmWindowInfo_t *info) {
     i.multicast = common && symm_multicast_of(w, 0, common, why, sizeof why);
     if (w->slot) {
         i.slotOffset = w->slot->off;
-        i.slotBytes = w->slot->bytes;
-        i.references = symm_slot_refs(w->comm->space, w->slot);
+        i.references = symm_slot_refs(w->comm->space, w->slot, &i.slotBytes);
     }
     *info = i;
     return symmSuccess;
@@ -437,9 +455,7 @@ static symmResult_t query(const symm_win *w, symmWindowInfo_t *info) {
 symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info) {
     symm_win *w;
     SYMM_TRY(find_window(win, &w));
-    const symmResult_t r = query(w, info);
-    symm_handle_put(SYMM_KIND_WINDOW, win);
-    return r;
+    return answered(win, query(w, info));
 }
 
 static symmResult_t peer_ptr(const symm_win *w, size_t offset, int rank, void **ptr) {
@@ -464,9 +480,7 @@ static symmResult_t peer_ptr(const symm_win *w, size_t offset, int rank, void **
 symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr) {
     symm_win *w;
     SYMM_TRY(find_window(win, &w));
-    const symmResult_t r = peer_ptr(w, offset, rank, ptr);
-    symm_handle_put(SYMM_KIND_WINDOW, win);
-    return r;
+    return answered(win, peer_ptr(w, offset, rank, ptr));
 }
 
 static symmResult_t multicast_ptr(const symm_win *w, size_t offset, void **ptr) {
@@ -485,9 +499,7 @@ static symmResult_t multicast_ptr(const symm_win *w, size_t offset, void **ptr) 
 symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr) {
     symm_win *w;
     SYMM_TRY(find_window(win, &w));
-    const symmResult_t r = multicast_ptr(w, offset, ptr);
-    symm_handle_put(SYMM_KIND_WINDOW, win);
-    return r;
+    return answered(win, multicast_ptr(w, offset, ptr));
 }
 
 /* Of memory that some window or heap of the communicator has. */

@@ -19,6 +19,11 @@ static inline int symm_window_count(const symm_comm *c) {
     return c->windows.count;
 }
 
+/* Where a window is: slot, off, size, bytes, ended. The user's thread changes them under this lock,
+ * and reads them without it; questions of other threads read them under it. Before the space's. */
+void symm_window_lock(void);
+void symm_window_unlock(void);
+
 /* The window that contains [ptr, ptr + bytes), or NULL. Memory that has ended since it was
  * registered is in none. */
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes);

@@ -151,8 +151,10 @@ static symmResult_t map_behind(growth *g) {
     if (!r) r = symm_comm_agree(g->c, g->trade.status, stage);
     if (!r) r = bind_more(g, old);
     if (r) unmap_new(g, old);
+    symm_window_lock();
     for (int p = 0; p < g->c->nranks && !r; p++) /* a part of nothing had no place yet */
         g->w->off[p] = g->c->space->base + g->w->slot->off + g->all[p].user_off - g->c->base;
+    symm_window_unlock();
     return r;
 }
 
@@ -174,6 +176,7 @@ static symmResult_t move(growth *g) {
     symm_slot *slot;
     int shared;
     SYMM_TRY(symm_exchange(g->c, symmSuccess, &g->b, stage, brought, &slot, &shared));
+    symm_window_lock();
     for (int r = 0; r < g->c->nranks; r++)
         w->off[r] = g->c->space->base + slot->off + brought[r].user_off - g->c->base;
     if (atomic_load(&w->refs) > 1) {
@@ -184,6 +187,7 @@ static symmResult_t move(growth *g) {
         symm_slot_drop(g->c->space, w->slot);
     }
     w->slot = slot;
+    symm_window_unlock();
     return symmSuccess;
 }
 
@@ -216,7 +220,9 @@ static symmResult_t grow(growth *g, symmResult_t status, const grow_args *a) {
                                       .arg = g};
     SYMM_TRY(tell(g, status, 0));
     if (!g->c->threads) SYMM_TRY(grow_processes(g));
+    symm_window_lock();
     for (int r = 0; r < g->c->nranks; r++) w->size[r] = g->all[r].user_bytes;
+    symm_window_unlock();
     symm_window_lengthen(w, a->size, g->lived, g->b.count);
     g->lived = NULL;
     return symmSuccess;

@@ -94,9 +94,11 @@ void symm_window_sweep(symm_comm *c) {
     for (symm_win *w = c->windows.newest; w; w = w->next) {
         if (!w->slot || (c->windows.swept == ends && !w->foreign)) continue;
         if (atomic_load_explicit(&w->refs, memory_order_acquire) != 1 || !is_over(w)) continue;
+        symm_window_lock();
         symm_slot_drop(c->space, w->slot);
         w->slot = NULL;
         w->ended = 1;
+        symm_window_unlock();
     }
     c->windows.swept = ends;
 }
