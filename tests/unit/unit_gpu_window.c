@@ -193,6 +193,37 @@ static void what_a_call_asks_of_cuda(void) {
     T_FORK(2, asked_rank, fk_new(-1, 1));
 }
 
+/* No memory of ours has ended since, which alone is counted. */
+static void over_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    void *other, *peer;
+    symmComm_t comm = open_process(f, rank, n);
+    foreign m = {0, 0};
+    T_EXPECT_WARNINGS();
+    T_OK(symmSetDevice(rank));
+    T_EQ(symm_cu.cuMemAddressReserve(&m.at, BYTES, 0, 0, 0), 0);
+    foreign_map(&m, rank);
+    T_OK(symmMemAlloc(&other, BYTES));
+    symmWindow_t win = add(comm, (void *)(uintptr_t)m.at, BYTES), next = add(comm, other, BYTES);
+    T_OK(symmWindowPeerPtr(win, 0, rank, &peer));
+    foreign_unmap(&m);
+    T_OK(symmWindowDeregister(comm, next));
+    next = add(comm, other, BYTES);
+    T_ERR(symmWindowPeerPtr(win, 0, rank, &peer), symmInvalidUsage);
+    T_EQ(SYMM_STAT_GET(dropped), 1);
+    T_EQ(symm_cu.cuMemAddressFree(m.at, BYTES), 0);
+    T_OK(symmWindowDeregister(comm, win));
+    T_OK(symmWindowDeregister(comm, next));
+    T_OK(symmMemFree(other));
+    kit_barrier(&f->k, n);
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void a_registration_lets_go_of_memory_of_theirs(void) {
+    T_FORK(2, over_rank, fk_new(-1, 0));
+    T_FORK(2, over_rank, fk_new(-1, 1));
+}
+
 /* CUDA's memory takes no descriptor; those by which it is handed on are closed behind the call, and
  * of these only so many wait. */
 static void many_rank(int rank, int n, void *arg) {
@@ -224,4 +255,4 @@ static void memory_holds_no_descriptor(void) {
 
 T_MAIN(T(memory_holds_no_descriptor), T(other_memory_of_ours), T(freed_memory_is_in_no_window),
        T(other_memory_of_theirs), T(other_memory_of_theirs_without_numbers),
-       T(what_a_call_asks_of_cuda))
+       T(what_a_call_asks_of_cuda), T(a_registration_lets_go_of_memory_of_theirs))

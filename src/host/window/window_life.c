@@ -92,7 +92,8 @@ static int is_over(symm_win *w) {
 void symm_window_sweep(symm_comm *c) {
     const uint64_t ends = symm_vmm_ended(); /* first, as in look */
     for (symm_win *w = c->windows.newest; w; w = w->next) {
-        if (!w->slot || (c->windows.swept == ends && !w->foreign)) continue;
+        const int counted = !w->foreign && !w->dear;
+        if (!w->slot || (c->windows.swept == ends && counted)) continue;
         if (atomic_load_explicit(&w->refs, memory_order_acquire) != 1 || !is_over(w)) continue;
         symm_window_lock();
         symm_slot_drop(c->space, w->slot);
