@@ -215,15 +215,16 @@ static void refused(void *arg) {
     T_ERR(symmWindowGrow(win, 8 * HK_MB), symmInvalidArgument); /* no memory there */
     T_MSG(symmGetLastError(NULL), "byte 4194304 is not memory that peers can map");
     T_ERR(symmWindowGrow(NULL, HK_MB), symmInvalidArgument);
-    if (k->rank == 2 && !k->threads) { /* other memory at the same place */
+    if (k->rank == 2) {
         T_EQ(symm_vmm_host.unmap(m.at, m.bytes), 0);
         m.bytes = 0;
-        extend(&m, 4 * HK_MB);
+    } else {
+        extend(&m, 2 * HK_MB);
     }
-    extend(&m, 2 * HK_MB);
-    if (!k->threads) {
-        T_ERR(symmWindowGrow(win, 6 * HK_MB), symmInvalidArgument);
-        T_MSG(symmGetLastError(NULL), "byte 0 of the window is not what was registered");
+    for (int other = 0; other < 2; other++) { /* nothing, then other memory at the same place */
+        T_ERR(symmWindowGrow(win, 6 * HK_MB), symmInvalidUsage);
+        T_MSG(symmGetLastError(NULL), "was freed");
+        if (k->rank == 2 && !other) extend(&m, 6 * HK_MB);
     }
     T_OK(symmBarrier(k->comm, NULL));
     T_OK(symmWindowDeregister(k->comm, win));

@@ -224,6 +224,36 @@ static void a_registration_lets_go_of_memory_of_theirs(void) {
     T_FORK(2, over_rank, fk_new(-1, 1));
 }
 
+/* Without numbers nothing is asked again before windows change, so the growth compares memory. */
+static void grow_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = open_process(f, rank, n);
+    cu_stream stream = gk_stream(rank);
+    foreign m = {0, 0};
+    T_EXPECT_WARNINGS();
+    T_OK(symmSetDevice(rank));
+    T_EQ(symm_cu.cuMemAddressReserve(&m.at, BYTES, 0, 0, 0), 0);
+    foreign_map(&m, rank);
+    void *p = (void *)(uintptr_t)m.at;
+    symmWindow_t win = add(comm, p, BYTES);
+    T_EQ(takes(comm, rank, p, stream), 1);
+    foreign_unmap(&m);
+    foreign_map(&m, rank);
+    T_ERR(symmWindowGrow(win, BYTES), f->how ? symmInvalidArgument : symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), f->how ? "is not what was registered" : "was freed");
+    T_OK(symmWindowDeregister(comm, win));
+    foreign_unmap(&m);
+    T_EQ(symm_cu.cuMemAddressFree(m.at, BYTES), 0);
+    kit_barrier(&f->k, n);
+    T_EQ(symm_cu.cuStreamDestroy(stream), 0);
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void a_window_does_not_grow_over_other_memory(void) {
+    T_FORK(2, grow_rank, fk_new(-1, 0));
+    T_FORK(2, grow_rank, fk_new(-1, 1));
+}
+
 /* CUDA's memory takes no descriptor; those by which it is handed on are closed behind the call, and
  * of these only so many wait. */
 static void many_rank(int rank, int n, void *arg) {
@@ -255,4 +285,5 @@ static void memory_holds_no_descriptor(void) {
 
 T_MAIN(T(memory_holds_no_descriptor), T(other_memory_of_ours), T(freed_memory_is_in_no_window),
        T(other_memory_of_theirs), T(other_memory_of_theirs_without_numbers),
-       T(what_a_call_asks_of_cuda), T(a_registration_lets_go_of_memory_of_theirs))
+       T(what_a_call_asks_of_cuda), T(a_registration_lets_go_of_memory_of_theirs),
+       T(a_window_does_not_grow_over_other_memory))

@@ -231,7 +231,7 @@ static symmResult_t grow(growth *g, symmResult_t status, const grow_args *a) {
 static symmResult_t with_lists(symm_comm *c, symm_win *w, symmResult_t status, const grow_args *a) {
     offer all[SYMM_MAX_RANKS];
     growth g = {.c = c, .w = w, .all = all};
-    if (!status && w->ended)
+    if (!status && (w->ended || (w->bytes && !symm_window_lives(w, w->ptr, w->bytes))))
         status = SYMM_ERR(symmInvalidUsage, "win=%p: its memory at %p was freed", (void *)w->handle,
                           (void *)w->ptr);
     status = grow(&g, status, a);
