@@ -373,8 +373,8 @@ SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
  * until that mapping is freed (symmWindowDeregister). Windows over it may be deregistered before or
  * after, or never (symmWindowRegister).
  * Requires: no later collective is given the pointer, and no graph that was captured with it is
- * replayed. On the host backend that ends the communicator with symmInvalidUsage on every rank; on
- * GPUs nobody notices.
+ * replayed. Host backend: where it was in a window, such a replay ends the communicator with
+ * symmInvalidUsage on every rank; else the access faults. On GPUs nobody notices.
  * Order: local. */
 SYMM_API symmResult_t symmMemFree(void *ptr);
 
