@@ -302,14 +302,14 @@ static void many_at_once(void) {
 /* Some ranks register memory that they have in a dropped slot, the others bring new memory: nothing
  * stays behind. */
 static void half_new_rank(int rank, int n, void *arg) {
-    setenv("SYMM_WIN_STRIDE", "16M", 1);
+    setenv("SYMM_WIN_STRIDE", n == 3 ? "64M" : "16M", 1);
     setenv("SYMM_SCRATCH", "2M", 1);
     side s = open_side(arg, rank, n);
     fk_gauges before = fk_take(), full = before;
     for (int i = 0; i < 20; i++) {
         int changes = rank == n - 1;
         if (changes) T_OK(symmMemFree(s.buf));
-        if (changes) T_OK(symmMemAlloc((void **)&s.buf, BYTES)); /* two do not fit */
+        if (changes) T_OK(symmMemAlloc((void **)&s.buf, BYTES)); /* in 16M two do not fit */
         symmWindow_t win = add(&s, s.buf, BYTES);
         if (i == 0) full = fk_take();
         if (!changes) FK_UNCHANGED(&full);
@@ -414,6 +414,38 @@ static void churn_rank(int rank, int n, void *arg) {
 static void two_threads_of_each_rank(void) {
     T_FORK(2, churn_rank, fk_new(0, 0));
     T_FORK(3, churn_rank, fk_new(0, 0));
+}
+
+/* Windows of an eighth of the space, of two communicators at once: each rank sees their ranges
+ * taken in another order. */
+static void *large(void *arg) {
+    const worker *w = arg;
+    symm_log_rank(w->s.rank);
+    for (int i = 0; i < 1500; i++) {
+        void *fresh;
+        T_OK(symmMemAlloc(&fresh, 64 << 20));
+        usleep((unsigned)(i * (w->s.rank * 7 + w->salt * 13 + 5) % 50));
+        drop(&w->s, add(&w->s, fresh, 64 << 20));
+        T_OK(symmMemFree(fresh));
+    }
+    return NULL;
+}
+
+static void large_rank(int rank, int n, void *arg) {
+    worker w[2] = {{.salt = 1}, {.salt = 2}};
+    pthread_t thread;
+    setenv("SYMM_WIN_STRIDE", "512M", 1);
+    setenv("SYMM_SCRATCH", "1M", 1);
+    for (int i = 0; i < 2; i++)
+        w[i].s = (side){.comm = fk_open(arg, rank, n), .rank = rank, .n = n, .f = arg};
+    T_EQ(pthread_create(&thread, NULL, large, &w[0]), 0);
+    large(&w[1]);
+    T_EQ(pthread_join(thread, NULL), 0);
+    for (int i = 0; i < 2; i++) T_OK(symmCommDestroy(w[i].s.comm));
+}
+
+static void large_windows_of_two_threads(void) {
+    T_FORK(3, large_rank, fk_new(0, 0));
 }
 
 /* ---- captured calls ---- */
@@ -543,5 +575,5 @@ static void an_exchange_that_breaks_off(void) {
 
 T_MAIN(T(every_subset), T(every_order), T(memory_freed_by_one_rank), T(crosswise), T(many_at_once),
        T(new_memory_on_one_rank), T(two_communicators_share_a_slot), T(two_threads_of_each_rank),
-       T(a_graph_has_the_last_reference), T(registrations_that_fail),
-       T(an_exchange_that_breaks_off))
+       T(large_windows_of_two_threads), T(a_graph_has_the_last_reference),
+       T(registrations_that_fail), T(an_exchange_that_breaks_off))

@@ -44,6 +44,7 @@ static symmResult_t make_share(const symm_comm *c, const symm_uuid *members, uin
     SYMM_TRY(symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank, bytes, id,
                                &s->space));
     SYMM_TRY(symm_slot_take(s->space, bytes, 0, &s->slot));
+    SYMM_ASSERT(s->slot); /* all of it was free */
     return c->cuda ? symm_pages_new(c->nranks, NULL, &s->pages) : symmSuccess;
 }
 

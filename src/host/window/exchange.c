@@ -130,26 +130,46 @@ static uint64_t least(const exchange *x) {
     return bytes;
 }
 
+/* 1: this rank has a range at or above `from`. */
+static int find_range(exchange *x, symm_brought *mine, uint64_t bytes, uint64_t from) {
+    if (x->slot) return symm_slot_move(x->c->space, x->slot, from);
+    mine->code = (int32_t)symm_slot_take(x->c->space, bytes, from, &x->slot);
+    return x->slot != NULL;
+}
+
 /* Every rank proposes its lowest free range. The highest proposal is the next lower bound. They
  * repeat until all are equal. A rank never proposes a range that it has mapped, so such a range is
- * not reused. */
+ * not reused.
+ * Other communicators may register at the same time in the same space. Where ranks take the ranges
+ * of two in different orders, each drives the other up, perhaps past the end of the space; and
+ * slots that ranks have put into different offers were not freed. So if a rank has no range above
+ * the bound, all free what they have dropped and begin again at 0, AGAIN times. */
 static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
-    uint64_t bytes = largest(x), gran = x->c->caps.granularity;
-    bytes = (bytes + gran - 1) / gran * gran;
+    enum { AGAIN = 8 };
+    symm_space *s = x->c->space;
+    const uint64_t gran = x->c->caps.granularity;
+    uint64_t bytes = (largest(x) + gran - 1) / gran * gran, from = 0;
     if (bytes == 0) bytes = gran; /* all ranks are empty; the window needs an offset */
-    mine->code = (int32_t)symm_slot_take(x->c->space, bytes, 0, &x->slot);
-    for (;;) {
-        mine->propose = mine->code ? SYMM_NO_OFFSET : x->slot->off;
+    for (int begun = 0;;) {
+        const int found = find_range(x, mine, bytes, from);
+        uint64_t lo = SYMM_NO_OFFSET, hi = 0;
+        mine->propose = found ? x->slot->off : SYMM_NO_OFFSET;
+        mine->dropped = symm_slots_dropped(s, NULL);
         SYMM_TRY(gather(x, mine));
         if (any_failed(x)) return agree(x, (symmResult_t)mine->code);
-        uint64_t lo = SYMM_NO_OFFSET, hi = 0;
         for (int r = 0; r < x->c->nranks; r++) {
             if (x->all[r].propose < lo) lo = x->all[r].propose;
             if (x->all[r].propose > hi) hi = x->all[r].propose;
         }
-        if (lo == hi) return symmSuccess;
-        SYMM_ASSERT(lo <= x->slot->off && x->slot->off <= hi); /* of which one is ours */
-        mine->code = (int32_t)symm_slot_move(x->c->space, x->slot, hi);
+        from = hi;
+        if (hi == SYMM_NO_OFFSET) {
+            if (begun++ == AGAIN)
+                return agree(x, found ? symmSuccess : symm_slot_no_room(s, bytes));
+            SYMM_TRY(free_dropped(x));
+            from = 0;
+        } else if (lo == hi) {
+            return symmSuccess;
+        }
     }
 }
 

@@ -232,7 +232,7 @@ static uint64_t largest_hole(symm_space *s) {
 
 /* Heaps and vectors with default sizes usually use it up first. The text is short: peers get 190
  * characters of it. */
-static symmResult_t no_room(symm_space *s, uint64_t bytes) {
+symmResult_t symm_slot_no_room(symm_space *s, uint64_t bytes) {
     return SYMM_ERR(symmOutOfMemory,
                     "%llu bytes do not fit in the window space (%llu per rank, %llu free in one "
                     "piece): raise SYMM_WIN_STRIDE, or lower config.reserve of heaps, config.max "
@@ -257,24 +257,25 @@ symmResult_t symm_slot_take(symm_space *s, uint64_t bytes, uint64_t from, symm_s
     n->off = symm_slot_fit(s->slots, bytes, from, s->stride);
     if (n->off != SYMM_NO_OFFSET) insert(s, n);
     unlock(s);
+    *slot = NULL;
     if (n->off == SYMM_NO_OFFSET) {
         free(rank_bytes);
         free(n);
-        return no_room(s, bytes);
+        return symmSuccess;
     }
     SYMM_STAT_ADD(slots, 1);
     *slot = n;
     return symmSuccess;
 }
 
-symmResult_t symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from) {
+int symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from) {
     lock(s);
     take_out(s, slot);
     uint64_t off = symm_slot_fit(s->slots, slot->bytes, from, s->stride);
     if (off != SYMM_NO_OFFSET) slot->off = off;
     insert(s, slot);
     unlock(s);
-    return off == SYMM_NO_OFFSET ? no_room(s, slot->bytes) : symmSuccess;
+    return off != SYMM_NO_OFFSET;
 }
 
 symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes) {

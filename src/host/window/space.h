@@ -23,10 +23,13 @@ void symm_space_ref(symm_space *s);
 void symm_space_drop(symm_space *s);
 
 /* Takes the lowest free range of `bytes` at or above `from`; *slot is entered in the list with one
- * reference and nothing mapped. symmOutOfMemory where none is free. */
+ * reference and nothing mapped. NULL where none is free. */
 symmResult_t symm_slot_take(symm_space *s, uint64_t bytes, uint64_t from, symm_slot **slot);
-/* Moves an unmapped slot to the lowest free range at or above `from`. */
-symmResult_t symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from);
+/* Moves an unmapped slot to the lowest free range at or above `from`. 0: there is none, and it
+ * stays where it is. */
+int symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from);
+/* The error of a rank without a range for so many bytes. */
+symmResult_t symm_slot_no_room(symm_space *s, uint64_t bytes);
 /* The mapped slot, used or dropped, whose segments of this rank hash to `id`, with one more
  * reference; NULL if none. */
 symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes);
