@@ -76,6 +76,8 @@ static void two_windows(void *arg) {
         T_ERR(symmMemMulticastPtr(k->comm, &a, 8, &b), symmInvalidArgument);
         T_MSG(symmGetLastError(NULL), "mem is in no window");
         T_ERR(symmMemMulticastPtr(k->comm, buf[0], 0, &b), symmInvalidArgument);
+        T_ERR(symmMemMulticastPtr(k->comm, buf[0] + 100, SIZE_MAX - 50, &b), symmInvalidArgument);
+        T_MSG(symmGetLastError(NULL), "mem is beyond the end of the address space");
         for (int i = 0; i < 2; i++) T_OK(symmWindowDeregister(k->comm, win[i]));
         for (int i = 0; i < 2; i++) T_OK(symmMemFree(buf[i]));
         fk_collect(k->comm); /* unbound: the same offsets are bound again in the next round */

@@ -183,6 +183,7 @@ static void forget_ended(symm_comm *c, symm_win *w, uint64_t lo, uint64_t hi) {
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
     const uint64_t lo = (uintptr_t)ptr, hi = lo + bytes;
     symm_win *w;
+    if (hi < lo) return NULL; /* beyond the end of the address space */
     while ((w = symm_wtable_find(&c->windows.table, lo, hi))) {
         if (symm_window_lives(w, ptr, bytes)) return w;
         forget_ended(c, w, lo, hi);

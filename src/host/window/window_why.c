@@ -36,6 +36,10 @@ static int too_short(symm_comm *c, const char *name, uint64_t lo, uint64_t hi, c
 void symm_window_why(symm_comm *c, const char *name, const void *p, uint64_t bytes, char *text,
                      size_t cap) {
     const uint64_t lo = (uintptr_t)p, hi = lo + bytes;
+    if (hi < lo) {
+        snprintf(text, cap, "%s is beyond the end of the address space", name);
+        return;
+    }
     if (has_ended(c, name, lo, hi, text, cap) || too_short(c, name, lo, hi, text, cap) ||
         c->source->why(c, name, p, bytes, text, cap))
         return;
