@@ -319,7 +319,55 @@ static void questions_while_windows_change(void) {
     asked_while_windows_change(comm);
 }
 
+typedef struct {
+    symmWindow_t win;
+    symmResult_t result;
+} one_window;
+
+static void *deregisters(void *arg) {
+    one_window *w = arg;
+    w->result = symmWindowDeregister(called_back, w->win);
+    return NULL;
+}
+static void *grows(void *arg) {
+    one_window *w = arg;
+    w->result = symmWindowGrow(w->win, 2 << 20);
+    return NULL;
+}
+
+/* Another thread deregisters the window while this one waits for its turn: nothing grows. */
+static void a_window_goes_before_it_grows(void) {
+    const symmBoot_t boot = {gathers, meets, NULL};
+    pthread_t t[3];
+    one_call first;
+    one_window w[2];
+    int *buf;
+    T_EXPECT_WARNINGS();
+    T_OK(symmCommInitBoot(&called_back, 1, 0, &boot, NULL));
+    T_OK(symmMemAlloc((void **)&buf, 2 << 20));
+    T_OK(symmWindowRegister(called_back, buf, 1000, &w[0].win, 0));
+    w[1] = w[0];
+    first = (one_call){.comm = called_back};
+    atomic_store(&held_up, 0);
+    armed = HOLD;
+    start(&t[0], registers, &first);
+    while (!atomic_load(&held_up)) usleep(100);
+    for (int i = 0; i < 2; i++) { /* the first to come is the next */
+        start(&t[i + 1], i ? grows : deregisters, &w[i]);
+        await_waiting(called_back, i + 1);
+    }
+    armed = PASS;
+    for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+    T_OK(first.result);
+    T_OK(w[0].result);
+    T_EQ(w[1].result, symmInvalidArgument);
+    T_OK(symmAllReduce(buf, buf, 200, symmInt32, symmSum, called_back, NULL));
+    T_OK(symmCommDestroy(called_back));
+    T_OK(symmMemFree(buf));
+}
+
 T_MAIN(T(many_threads_take_turns), T(many_threads_with_streams_of_their_own),
        T(a_second_thread_waits), T(an_abort_ends_all_that_wait), T(an_abort_inside_a_group),
        T(a_destroy_beside_those_that_wait), T(a_callback_does_not_wait_for_itself),
-       T(an_abort_beside_a_callback), T(questions_while_windows_change))
+       T(an_abort_beside_a_callback), T(questions_while_windows_change),
+       T(a_window_goes_before_it_grows))

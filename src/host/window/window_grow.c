@@ -231,6 +231,9 @@ static symmResult_t grow(growth *g, symmResult_t status, const grow_args *a) {
 static symmResult_t with_lists(symm_comm *c, symm_win *w, symmResult_t status, const grow_args *a) {
     offer all[SYMM_MAX_RANKS];
     growth g = {.c = c, .w = w, .all = all};
+    if (!status && !symm_handle_open(SYMM_KIND_WINDOW, w->handle)) /* before this thread's turn */
+        status = SYMM_ERR(symmInvalidArgument, "win=%p was deregistered by another thread",
+                          (void *)w->handle);
     if (!status && (w->ended || (w->bytes && !symm_window_lives(w, w->ptr, w->bytes))))
         status = SYMM_ERR(symmInvalidUsage, "win=%p: its memory at %p was freed", (void *)w->handle,
                           (void *)w->ptr);
@@ -244,11 +247,13 @@ static symmResult_t with_lists(symm_comm *c, symm_win *w, symmResult_t status, c
 static symmResult_t grow_job(void *p) {
     const grow_args *a = p;
     symm_setup s;
-    symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, a->win);
+    symm_win *w = symm_handle_get(SYMM_KIND_WINDOW, a->win);
     if (!w)
         return SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)a->win);
-    SYMM_TRY(symm_setup_enter(w->comm->handle, &s));
-    return symm_setup_leave(&s, with_lists(s.c, w, s.status, a));
+    symmResult_t r = symm_setup_enter(w->comm->handle, &s);
+    if (!r) r = symm_setup_leave(&s, with_lists(s.c, w, s.status, a));
+    symm_handle_put(SYMM_KIND_WINDOW, a->win);
+    return r;
 }
 
 symmResult_t symmWindowGrow(symmWindow_t win, size_t size) {
