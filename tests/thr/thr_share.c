@@ -1,6 +1,7 @@
 /* thr_share.c - many threads use one communicator: they wait for each other, whatever ends that.
  * Run under the sanitizers too. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -366,8 +367,45 @@ static void a_window_goes_before_it_grows(void) {
     T_OK(symmMemFree(buf));
 }
 
+typedef struct {
+    symmComm_t comm;
+    _Atomic(symmWindow_t) win;
+    _Atomic int stop;
+} stranger;
+
+static void *names_the_wrong_communicator(void *arg) {
+    stranger *s = arg;
+    while (!atomic_load(&s->stop))
+        T_ERR(symmWindowDeregister(s->comm, atomic_load(&s->win)), symmInvalidArgument);
+    return NULL;
+}
+
+/* It is refused, also while the window's own communicator lets go of it. */
+static void a_window_of_another_communicator(void) {
+    symmComm_t comm[2];
+    stranger s = {.stop = 0};
+    pthread_t t;
+    void *buf;
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 2; i++) T_OK(symmCommInitAll(&comm[i], 1, NULL));
+    T_OK(symmMemAlloc(&buf, 2 << 20));
+    s.comm = comm[0];
+    start(&t, names_the_wrong_communicator, &s);
+    for (int i = 0; i < 200; i++) {
+        symmWindow_t win;
+        T_OK(symmWindowRegister(comm[1], buf, 2 << 20, &win, 0));
+        atomic_store(&s.win, win);
+        sched_yield();
+        T_OK(symmWindowDeregister(comm[1], win));
+    }
+    atomic_store(&s.stop, 1);
+    pthread_join(t, NULL);
+    for (int i = 0; i < 2; i++) T_OK(symmCommDestroy(comm[i]));
+    T_OK(symmMemFree(buf));
+}
+
 T_MAIN(T(many_threads_take_turns), T(many_threads_with_streams_of_their_own),
        T(a_second_thread_waits), T(an_abort_ends_all_that_wait), T(an_abort_inside_a_group),
        T(a_destroy_beside_those_that_wait), T(a_callback_does_not_wait_for_itself),
        T(an_abort_beside_a_callback), T(questions_while_windows_change),
-       T(a_window_goes_before_it_grows))
+       T(a_window_goes_before_it_grows), T(a_window_of_another_communicator))

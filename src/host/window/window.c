@@ -395,7 +395,8 @@ symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
     symm_comm *c;
     SYMM_TRY(symm_group_refuse_beside(symm_outer_inner(comm), "symmWindowDeregister"));
     SYMM_TRY(symm_comm_enter(symm_outer_inner(comm), 0, &c));
-    symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win);
+    /* Held: if it is another communicator's, another thread may end it. */
+    symm_win *w = symm_handle_get(SYMM_KIND_WINDOW, win);
     symmResult_t r = symmSuccess;
     if (!w)
         r = SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window (deregistered twice?)",
@@ -405,6 +406,7 @@ symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
                      (void *)win, w->comm->name, c->name);
     else
         close_window(c, w);
+    if (w) symm_handle_put(SYMM_KIND_WINDOW, win);
     symm_comm_leave(c);
     return r;
 }
