@@ -8,6 +8,7 @@
 #include "coll_kit.h"
 #include "base/handle.h"
 #include "host/comm/comm.h"
+#include "symm_heap.h"
 
 enum { RANKS = 2, THREADS = 6, ROUNDS = 400 };
 
@@ -367,6 +368,46 @@ static void a_window_goes_before_it_grows(void) {
     T_OK(symmMemFree(buf));
 }
 
+static symmHeap_t heap;
+
+static void *destroys_the_heap(void *arg) {
+    ((one_call *)arg)->result = symmHeapDestroy(heap);
+    return NULL;
+}
+static void *allocates(void *arg) {
+    void *p;
+    ((one_call *)arg)->result = symmHeapAlloc(heap, 256, 0, SYMM_ALLOC_SYM, &p);
+    return NULL;
+}
+
+/* The same of a heap: also of two threads that both destroy it. */
+static void a_heap_goes_before_it_is_used(void) {
+    static void *(*const calls[])(void *) = {registers, destroys_the_heap, allocates,
+                                             destroys_the_heap};
+    const symmBoot_t boot = {gathers, meets, NULL};
+    symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
+    pthread_t t[4];
+    one_call call[4];
+    T_EXPECT_WARNINGS();
+    T_OK(symmCommInitBoot(&called_back, 1, 0, &boot, NULL));
+    config.symBytes = 4 << 20;
+    T_OK(symmHeapCreate(called_back, &config, &heap));
+    atomic_store(&held_up, 0);
+    armed = HOLD;
+    for (int i = 0; i < 4; i++) {
+        call[i] = (one_call){.comm = called_back};
+        start(&t[i], calls[i], &call[i]);
+        while (!atomic_load(&held_up)) usleep(100);
+        await_waiting(called_back, i);
+    }
+    armed = PASS;
+    for (int i = 0; i < 4; i++) {
+        pthread_join(t[i], NULL);
+        T_EQ(call[i].result, i < 2 ? symmSuccess : symmInvalidArgument);
+    }
+    T_OK(symmCommDestroy(called_back));
+}
+
 typedef struct {
     symmComm_t comm;
     _Atomic(symmWindow_t) win;
@@ -408,4 +449,5 @@ T_MAIN(T(many_threads_take_turns), T(many_threads_with_streams_of_their_own),
        T(a_second_thread_waits), T(an_abort_ends_all_that_wait), T(an_abort_inside_a_group),
        T(a_destroy_beside_those_that_wait), T(a_callback_does_not_wait_for_itself),
        T(an_abort_beside_a_callback), T(questions_while_windows_change),
-       T(a_window_goes_before_it_grows), T(a_window_of_another_communicator))
+       T(a_window_goes_before_it_grows), T(a_window_of_another_communicator),
+       T(a_heap_goes_before_it_is_used))

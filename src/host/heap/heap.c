@@ -267,7 +267,12 @@ static symmResult_t bad_handle(int kind, const void *handle) {
 symmResult_t symm_heap_enter_kind(int kind, const void *handle, int live, symm_heap **out) {
     symm_heap *h = symm_handle_peek(kind, handle);
     if (!h) return bad_handle(kind, handle);
-    SYMM_TRY(symm_comm_enter_known(h->comm, live));
+    symm_comm *c = h->comm;
+    SYMM_TRY(symm_comm_enter_known(c, live));
+    if (!symm_handle_open(kind, handle)) { /* destroyed before this thread's turn */
+        symm_comm_leave(c);
+        return bad_handle(kind, handle);
+    }
     *out = h;
     return symmSuccess;
 }
