@@ -20,6 +20,9 @@ size_t perf_type_size(int type) {
 
 enum { KIND_INT, KIND_SIZE, KIND_TEXT, KIND_TYPE, KIND_OP, KIND_ON, KIND_VS };
 
+/* Of a buffer: twice as much for each of 72 ranks is still a number of bytes. */
+#define MOST_BYTES (1ll << 50)
+
 /* One row per flag: feeds getopt, the parser and the usage text. */
 typedef struct {
     char letter;
@@ -32,10 +35,11 @@ typedef struct {
 
 #define AT(field) offsetof(perf_config, field)
 static const flag_row flags[] = {
-    {'b', "minbytes", "SIZE", KIND_SIZE, AT(min_bytes), 0, INT64_MAX,
+    {'b', "minbytes", "SIZE", KIND_SIZE, AT(min_bytes), 0, MOST_BYTES,
      "smallest size (K, M, G suffixes; default 1K)"},
-    {'e', "maxbytes", "SIZE", KIND_SIZE, AT(max_bytes), 0, INT64_MAX, "largest size (default 64M)"},
-    {'i', "stepbytes", "SIZE", KIND_SIZE, AT(step_bytes), 1, INT64_MAX, "add this between sizes"},
+    {'e', "maxbytes", "SIZE", KIND_SIZE, AT(max_bytes), 0, MOST_BYTES,
+     "largest size (default 64M)"},
+    {'i', "stepbytes", "SIZE", KIND_SIZE, AT(step_bytes), 1, MOST_BYTES, "add this between sizes"},
     {'f', "stepfactor", "N", KIND_INT, AT(step_factor), 1, 1 << 20,
      "multiply by this between sizes (default 4)"},
     {'n', "iters", "N", KIND_INT, AT(iters), 1, 100000000,
@@ -118,7 +122,7 @@ static int parse_size(const char *s, int64_t *out) {
     long long v = strtoll(s, &end, 10);
     if (end == s || errno) return -1;
     const char *unit = *end && v >= 0 ? strchr(units, *end & ~0x20) : NULL;
-    if (unit) {
+    if (unit && *unit) { /* a blank finds the end of the list */
         int shift = 10 * (int)(unit - units + 1);
         if (v > INT64_MAX >> shift) return -1;
         v <<= shift;
@@ -178,7 +182,8 @@ static void describe_range(const flag_row *f, char *out, size_t cap) {
         snprintf(out, cap, "a whole number from %lld to %lld", (long long)f->min,
                  (long long)f->max);
     else if (f->kind == KIND_SIZE)
-        snprintf(out, cap, "bytes, %lld or more, with K, M or G", (long long)f->min);
+        snprintf(out, cap, "bytes from %lld to %lldG, with K, M or G", (long long)f->min,
+                 (long long)(f->max >> 30));
     else if (f->kind == KIND_VS)
         snprintf(out, cap, "mpi or nccl");
     else if (f->kind == KIND_TEXT)
@@ -219,6 +224,8 @@ static int parse_flags(int argc, char **argv, perf_config *cfg, char *err, size_
         const char *shown = argv[optind - 1];
         const flag_row *f = c == '?' || c == ':' ? NULL : find_flag(c);
         if (c == ':') return snprintf(err, cap, "flag %s needs a value", shown), -1;
+        if (!f && optopt >= LONG)
+            return snprintf(err, cap, "flag --%s takes no value", flags[optopt - LONG].name), -1;
         if (!f && optopt) return snprintf(err, cap, "unknown flag -%c", optopt), -1;
         if (!f) return snprintf(err, cap, "unknown flag %s", shown), -1;
         if (!set_flag(f, optarg, cfg)) continue;

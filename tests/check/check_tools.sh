@@ -43,6 +43,11 @@ refused "unknown flag -q" all_reduce -q
 refused "needs a value" all_reduce -b
 refused "minbytes: '1Q'" all_reduce -b 1Q
 refused "maxbytes: '-1'" all_reduce -e -1
+refused "maxbytes: '16 '" all_reduce -e '16 '
+refused "maxbytes: '8 B' is not bytes from 0 to 1048576G" all_reduce -e '8 B'
+refused "maxbytes: '4611686018427387904'" alltoall --per-rank -e 4611686018427387904 -t 4
+refused "minbytes 1125899906842624 is more" all_reduce -b 1048576G -t 2
+refused "flag --limits takes no value" all_reduce --limits=1 -t 2
 refused "minbytes 2097152 is more than --maxbytes 1048576" all_reduce -b 2M -e 1M
 refused "datatype: 'f17'" all_reduce -d f17
 refused "threads: '0'" all_reduce -t 0
