@@ -27,6 +27,7 @@ typedef struct {
     int legs;          /* messages that follow each other in a call; their time is one's */
     int doubles, pair; /* 1: the ranks must be a power of 2; must be two */
     int puts;          /* 1: it needs windows */
+    int steps;         /* 1: one takes what the one before brought: not together in a group */
     void (*call)(perf_rank *p, const perf_case *c);
     int (*origin)(int rank, int nranks, int part); /* whose data comes into a part */
 } perf_pattern;

@@ -295,6 +295,10 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
     const perf_pattern *pattern = perf_pattern_of(cfg);
     if (pattern && pattern->puts && !cfg->registered)
         return snprintf(err, cap, "%s is over windows: it needs -R 1 or 2", cfg->row->name), -1;
+    if (pattern && pattern->steps && cfg->agg > 1)
+        return snprintf(err, cap, "%s has steps, which a group (-m %d) would make at once",
+                        cfg->row->name, cfg->agg),
+               -1;
     if (cfg->limits &&
         (pattern || perf_has_root(cfg) || perf_sent(cfg, 2) > 1 || symm_coll_varies(cfg->row)))
         return snprintf(err, cap, "--limits has no bare loop for %s", cfg->row->name), -1;

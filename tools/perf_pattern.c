@@ -92,11 +92,13 @@ const perf_pattern perf_patterns[PERF_PATTERNS] = {
     [PERF_HYPERCUBE] = {.row = {.name = "hypercube", .in = SYMM_COUNT, .out = SYMM_EACH},
                         .legs = 1,
                         .doubles = 1,
+                        .steps = 1,
                         .call = hypercube,
                         .origin = each},
     [PERF_PINGPONG] = {.row = {.name = "pingpong", .in = SYMM_COUNT, .out = SYMM_COUNT, .apart = 1},
                        .legs = 2,
                        .pair = 1,
+                       .steps = 1,
                        .call = pingpong,
                        .origin = previous},
     [PERF_ALLTOALL_SENDS] =

@@ -82,12 +82,17 @@ static int origin(const perf_rank *p, int part) {
     return p->cfg->row->root_gives ? p->root : part;
 }
 
+/* The first rank that has a result. */
+static int spoiled_rank(const perf_rank *p) {
+    return symm_coll_out(p->cfg->row, p->world->nranks, p->root == 0) ? 0 : p->root;
+}
+
 static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
     const uint64_t size = perf_type_size(c->type), bytes = received(p, c);
     const int n = p->world->nranks, rank = p->world->rank;
     const uint64_t parts = symm_coll_out(p->cfg->row, n, rank == p->root);
     uint64_t wrong = 0;
-    if (p->cfg->corrupt && rank == 0 && bytes) perf_mem_spoil(p, c->recv + bytes / 2);
+    if (p->cfg->corrupt && rank == spoiled_rank(p) && bytes) perf_mem_spoil(p, c->recv + bytes / 2);
     if (perf_reduces(p->cfg))
         return !parts ? 0
                       : (int64_t)perf_mem_check_reduced(

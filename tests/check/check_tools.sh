@@ -63,6 +63,8 @@ refused "stepbytes adds, --stepfactor multiplies" all_reduce -i 1K -f 2 -t 2
 refused "per-rank is for collectives that have a part for each rank" all_reduce --per-rank -t 2
 refused "corrupt needs a check" barrier --corrupt -t 2
 refused "corrupt needs a check" all_reduce --corrupt -c 0 -t 2
+refused "hypercube has steps, which a group .-m 2. would make at once" hypercube -m 2 -t 2
+refused "pingpong has steps" pingpong -m 2 -t 2
 refused "limits measures over windows" all_reduce --limits -t 2 -R 0
 refused "limits needs -d float -o sum" all_reduce --limits -t 2 -o max
 SYMM_BACKEND=auto run env CUDA_VISIBLE_DEVICES= "$perf" all_reduce -g 2
@@ -128,6 +130,13 @@ for collective in all_gatherv reduce_scatterv alltoallv; do
     run "$perf" "$collective" -t 2 -b 1K -e 1K --corrupt
     t_expect "a spoilt element of $collective is found" "1 1" "$rc $(out '[1-9][0-9]* FAILED')"
 done
+for collective in reduce gather; do
+    run "$perf" "$collective" -t 2 -b 1K -e 1K -r 1 --corrupt
+    t_expect "a spoilt element of $collective is found, whatever the root" \
+        "1 1" "$rc $(out '[1-9][0-9]* FAILED')"
+done
+run "$perf" put -t 2 -b 1K -e 1K -m 3 -n 1 -w 0
+t_expect "puts and waits keep their order in a group" "0 1" "$rc $(out 'values : 0 OK')"
 run "$perf" hypercube -t 4 -b 4K -e 64K -f 16 -G 3 -n 2
 t_expect "hypercube in a graph, with its own block" "0 1" "$rc $(out 'values : 0 OK')"
 run "$perf" barrier -t 2 -d all
