@@ -8,6 +8,7 @@
 
 #include "base/stats.h"
 #include "fault_kit.h"
+#include "fgpu_kit.h"
 
 enum { RANKS = 3, MANY = 80 };
 enum { GO_ON, REFUSE, ELSEWHERE, SECOND, SILENT };
@@ -17,7 +18,7 @@ typedef struct {
     int how, blocking;
     int bad;          /* the rank whose config is wrong; -1: none */
     _Atomic int made; /* the id */
-    _Atomic int calls, second, released;
+    _Atomic int calls, second, released, told;
     symmResult_t code[MANY];
     char text[MANY][256];
 } plan;
@@ -164,6 +165,34 @@ static void more_ranks_than_a_domain_has(void) {
     p = make_plan(GO_ON);
     T_THREADS(MANY, one_rank, p);
     all_say(p, MANY, symmNotSupported, "nranks=80: one domain has at most 72 ranks");
+}
+
+/* A driver has no memory of the kind that is needed, which shows once the ranks are connected. If
+ * the process that made the id is no rank (the last one here), the bootstrap is closed by then. */
+static void memory_rank(int rank, int n, void *arg) {
+    plan *p = arg;
+    const int ranks = p->how == SECOND ? n : n - 1; /* n - 1: the last one makes the id */
+    if (rank == n - 1) make_id(p);
+    while (!p->made) usleep(1000);
+    if (rank < ranks) {
+        gk_start(ranks, 0);
+        T_OK(symmSetDevice(rank));
+        /* the first one asks what the driver has, the second makes the control block */
+        if (!rank) fake_cuda_fail("cuMemCreate", 2, SYMM_CUDA_ERROR_NOT_SUPPORTED);
+        T_CHECK(!begin(p, rank, ranks));
+        p->told++;
+    }
+    while (p->told < ranks) usleep(1000);
+}
+
+static void memory_that_a_driver_has_not(void) {
+    T_EXPECT_WARNINGS();
+    for (int k = 0; k < 2; k++) {
+        plan *p = plan_without_id(k ? SECOND : GO_ON);
+        T_FORK(3, memory_rank, p);
+        all_say(p, k ? 3 : 2, k ? symmSuccess : symmNotSupported, "");
+        T_EQ(p->second, k ? 3 : 2);
+    }
 }
 
 /* ---- behind the call, in groups -------------------------------------------------------------- */
@@ -326,5 +355,6 @@ static void bad_arguments(void) {
 }
 
 T_MAIN(T(they_go_on), T(they_refuse), T(they_do_without), T(a_rank_that_cannot_go_on),
-       T(ranks_on_two_hosts), T(more_ranks_than_a_domain_has), T(behind_the_call), T(in_a_group),
-       T(children), T(no_color), T(all_of_a_process), T(bad_arguments))
+       T(ranks_on_two_hosts), T(more_ranks_than_a_domain_has), T(memory_that_a_driver_has_not),
+       T(behind_the_call), T(in_a_group), T(children), T(no_color), T(all_of_a_process),
+       T(bad_arguments))

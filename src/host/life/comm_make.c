@@ -65,9 +65,11 @@ static symmResult_t prepare_boot(symm_comm *c) {
     return symm_boot_mesh_open(c->mesh, all, c->nranks, c->rank, &c->exchange.over_mesh);
 }
 
-/* The mesh is connected on all ranks: the bootstrap goes on over it. */
+/* The mesh is connected on all ranks: the bootstrap goes on over it, as what the ranks settle
+ * does. */
 static void leave_meeting(symm_comm *c) {
     if (!c->exchange.over_mesh) return;
+    c->exchange.over_mesh->meet = c->exchange.boot->meet;
     symm_boot_close(c->exchange.boot);
     c->exchange.boot = c->exchange.over_mesh;
     c->exchange.over_mesh = NULL;
@@ -374,11 +376,13 @@ static symmResult_t build(symm_comm *c) {
     return symmSuccess;
 }
 
-static symmResult_t settle_and_build(symm_comm *c, symm_boot *boot) {
-    SYMM_TRY(symm_comm_settle(c, boot, symmSuccess));
+/* build may have closed the first bootstrap. */
+static symmResult_t settle_and_build(symm_comm *c) {
+    SYMM_TRY(symm_comm_settle(c, c->exchange.boot, symmSuccess));
     const symmResult_t r = build(c);
+    SYMM_ASSERT(c->exchange.boot);
     if (r == symmNotSupported || (r && c->nranks > SYMM_MAX_RANKS))
-        return symm_comm_settle(c, boot, r);
+        return symm_comm_settle(c, c->exchange.boot, r);
     return r;
 }
 
@@ -392,7 +396,7 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot, const symm_origin *f
     if (c->rank != boot->rank) c->rank = boot->rank;
     if (c->nranks != boot->nranks) c->nranks = boot->nranks;
     symm_log_rank(c->rank);
-    const symmResult_t r = settle_and_build(c, boot);
+    const symmResult_t r = settle_and_build(c);
     if (r) c->exchange.parent = NULL; /* which may end as soon as this returns */
     return r;
 }
