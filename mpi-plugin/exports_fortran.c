@@ -12,6 +12,8 @@
 
 /* Variables of MPI's: arguments with their addresses are no buffers. */
 OMPI_DECLSPEC extern int mpi_fortran_in_place_, mpi_fortran_bottom_;
+#pragma weak mpi_fortran_in_place_
+#pragma weak mpi_fortran_bottom_
 
 static void *buffer(void *at) {
     if (at == &mpi_fortran_in_place_) return MPI_IN_PLACE;

@@ -1,6 +1,7 @@
 /* weak.h - all that is used of Open MPI, as weak symbols: a program that does not use MPI has none
  * of them, and the library must be loaded into it all the same (LD_PRELOAD goes to all that a
- * script starts). A name that is missing here is an error of the link. */
+ * script starts). A name that is missing here is an error of the link; exports_fortran.c has two
+ * more. */
 #ifndef WEAK_H_
 #define WEAK_H_
 
@@ -73,8 +74,6 @@
 #pragma weak PMPI_Type_get_extent_x
 #pragma weak PMPI_Type_size_x
 #pragma weak PMPI_Unpack
-#pragma weak mpi_fortran_bottom_
-#pragma weak mpi_fortran_in_place_
 #pragma weak ompi_mpi_aint
 #pragma weak ompi_mpi_byte
 #pragma weak ompi_mpi_c_double_complex

@@ -224,7 +224,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     if (r) return r;
     *newcomm = nccl_handle(c);
     const symmConfig_t *its = config ? &mine : NULL;
-    const symmMeet_t meet = c->over ? symm_nccl_making_meet(c->making) : (symmMeet_t){NULL};
+    const symmMeet_t meet =
+        c->over ? symm_nccl_making_meet(c->making) : (symmMeet_t){.settle = NULL};
     return symm_nccl_after(made, c, newcomm,
                            c->over
                                ? symmCommSplitMeet(parent->comm, color, key, &c->comm, its, &meet)
@@ -248,7 +249,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *n
     if (flags & NCCL_SHRINK_ABORT) symm_nccl_shadow_stop(parent); /* as symm does its part */
     *newcomm = nccl_handle(c);
     const symmConfig_t *its = config ? &mine : NULL;
-    const symmMeet_t meet = c->over ? symm_nccl_making_meet(c->making) : (symmMeet_t){NULL};
+    const symmMeet_t meet =
+        c->over ? symm_nccl_making_meet(c->making) : (symmMeet_t){.settle = NULL};
     return symm_nccl_after(
         made, c, newcomm,
         c->over ? symmCommShrinkMeet(parent->comm, excluded, n, &c->comm, its, flags, &meet)

@@ -218,7 +218,7 @@ static inline void nccl_left_real(const int *before) {
 }
 /* In a block that calls them. */
 #define NCCL_INSIDE_REAL \
-    __attribute__((cleanup(nccl_left_real))) const int before = symm_nccl_inside_real++
+    __attribute__((cleanup(nccl_left_real), unused)) const int before = symm_nccl_inside_real++
 
 /* ---- forwarded communicators (forward.c, forward_life.c) ------------------------------------- */
 

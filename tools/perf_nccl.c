@@ -407,8 +407,8 @@ typedef struct {
     nccl_fn call, instead;
     const char *made_of; /* what `instead` is */
 } nccl_row;
-#define OWN(name, symbol) symbol, offsetof(nccl_lib, name), name
-#define SENDS             "ncclSend and ncclRecv, in a group"
+#define OWN(fn, symbol) .name = symbol, .member = offsetof(nccl_lib, fn), .call = fn
+#define SENDS           "ncclSend and ncclRecv, in a group"
 
 static const nccl_row rows[symmNumColls] = {
     [symmCollAllReduce] = {OWN(all_reduce, "ncclAllReduce")},
@@ -416,9 +416,10 @@ static const nccl_row rows[symmNumColls] = {
     [symmCollReduceScatter] = {OWN(reduce_scatter, "ncclReduceScatter")},
     [symmCollBroadcast] = {OWN(broadcast, "ncclBroadcast")},
     [symmCollReduce] = {OWN(reduce, "ncclReduce")},
-    [symmCollAlltoAll] = {OWN(alltoall, "ncclAlltoAll"), alltoall_sends, SENDS},
-    [symmCollGather] = {OWN(gather, "ncclGather"), gather_sends, SENDS},
-    [symmCollScatter] = {OWN(scatter, "ncclScatter"), scatter_sends, SENDS},
+    [symmCollAlltoAll] = {OWN(alltoall, "ncclAlltoAll"), .instead = alltoall_sends,
+                          .made_of = SENDS},
+    [symmCollGather] = {OWN(gather, "ncclGather"), .instead = gather_sends, .made_of = SENDS},
+    [symmCollScatter] = {OWN(scatter, "ncclScatter"), .instead = scatter_sends, .made_of = SENDS},
     [symmCollAllGatherv] = {.instead = all_gatherv, .made_of = "ncclBroadcast, in a group"},
     [symmCollReduceScatterv] = {.instead = reduce_scatterv, .made_of = "ncclReduce, in a group"},
     [symmCollAlltoAllv] = {.instead = alltoallv, .made_of = SENDS}};

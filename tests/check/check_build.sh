@@ -48,6 +48,24 @@ t_empty "which runs all that check-full samples" \
         grep -qE "^(exec )?make .*WERROR=1 $part\$" .ci/run || echo "$part"
     done)"
 
+# ---- clang ----
+# Each file as make has it compiled, but for the code: nothing is written. mpicc names libraries.
+name="clang does not warn of anything in the library, tools, examples and tests"
+if command -v clang >/dev/null 2>&1; then
+    only='-fsyntax-only -Wno-unused-command-line-argument'
+    make -n V=1 CC=clang CXX=clang++ CUDA=0 NVCC= WERROR=1 OUT="${BUILD:-build}" \
+        all tests-plain tests-more 2>/dev/null |
+        sed -nE "s/-MMD -MP -MT [^ ]+ -MF [^ ]+//; s/ -c ([^ ]+\.c) -o .*/ $only \1/p" |
+        awk '!seen[$NF]++' >"$dir/commands"
+    tr '\n' '\0' <"$dir/commands" | xargs -0 -n 1 -P "$(nproc)" sh -c >"$dir/log" 2>&1
+    case $?,$(wc -l <"$dir/commands") in
+    0,[3-9]??) t_ok "$name" ;;
+    *) t_fail "$name" "$(wc -l <"$dir/commands") files: $(grep -A3 error "$dir/log")" ;;
+    esac
+else
+    t_skip "$name" "needs clang"
+fi
+
 # ---- why there are no kernels ----
 cat >"$dir/why.c" <<'C'
 #include <stdio.h>

@@ -182,14 +182,17 @@ static void copies_of_any_size_and_place(void) {
 static float number(int rank, unsigned i) {
     return (float)((int)(i * 7 + (unsigned)rank * 13) % 31 - 15) / 4;
 }
+/* Of a number that float16 holds. */
+static uint16_t bits_f16(float f) {
+    int e;
+    const float part = frexpf(fabsf(f), &e); /* 0, or at least a half and below 1 */
+    const unsigned sign = signbit(f) ? 0x8000 : 0;
+    if (part == 0) return (uint16_t)sign;
+    return (uint16_t)(sign | (unsigned)(e + 14) << 10 | ((unsigned)(part * 2048) & 1023));
+}
 static uint16_t bits16(const char *type, float f) {
     uint32_t b;
-    if (!strcmp(type, "emu_dev_sum_f16")) {
-        const _Float16 h = (_Float16)f;
-        uint16_t w;
-        memcpy(&w, &h, sizeof w);
-        return w;
-    }
+    if (!strcmp(type, "emu_dev_sum_f16")) return bits_f16(f);
     memcpy(&b, &f, sizeof b);
     return (uint16_t)(b >> 16);
 }

@@ -437,16 +437,18 @@ symmResult_t symm_coll_call_uneven(const symm_coll *k, const symm_counts *counts
         return symm_coll_call_uneven(&k, &u, comm, stream);                                  \
     }
 #define SIDE(counts, displs) counts, displs, #counts
+#define NO_SIDE              NULL, NULL, NULL
 #define CALL_OUT_V(id)                                                                        \
     CALL_V(id,                                                                                \
            (const void *sendbuff, size_t sendcount, void *recvbuff, const size_t *recvcounts, \
             const size_t *displs, symmDataType_t datatype, WHERE),                            \
-           NULL, SIDE(recvcounts, displs), .src = sendbuff, .dst = recvbuff, .count = sendcount)
+           NO_SIDE, SIDE(recvcounts, displs), .src = sendbuff, .dst = recvbuff,               \
+           .count = sendcount)
 #define CALL_IN_V_OP(id)                                                    \
     CALL_V(id,                                                              \
            (const void *sendbuff, void *recvbuff, const size_t *recvcounts, \
             symmDataType_t datatype, symmRedOp_t op, WHERE),                \
-           SIDE(recvcounts, NULL), NULL, .src = sendbuff, .dst = recvbuff, .op = op)
+           SIDE(recvcounts, NULL), NO_SIDE, .src = sendbuff, .dst = recvbuff, .op = op)
 #define CALL_BOTH_V(id)                                                                            \
     CALL_V(id,                                                                                     \
            (const void *sendbuff, const size_t *sendcounts, const size_t *sdispls, void *recvbuff, \
