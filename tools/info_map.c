@@ -37,17 +37,17 @@ static void expect(reader *r, char c) {
     if (!next_is(r, c)) fail(r);
 }
 
-/* The character behind a backslash. */
+/* The character behind a backslash; '?' for one that is no ASCII. */
 static char escaped(reader *r) {
     unsigned code = 0;
     int n = 0;
     if (*r->at == '"' || *r->at == '\\') return *r->at++;
-    if (sscanf(r->at, "u%4x%n", &code, &n) != 1 || n != 5 || code > 0x7f) {
+    if (sscanf(r->at, "u%4x%n", &code, &n) != 1 || n != 5) {
         fail(r);
         return 0;
     }
     r->at += n;
-    return (char)code;
+    return code < 0x80 ? (char)code : '?';
 }
 
 static void read_text(reader *r, char *out, size_t cap) {

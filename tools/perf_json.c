@@ -4,35 +4,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "perf_gpu.h"
 #include "perf_nccl.h"
 
-/* Bytes of the UTF-8 sequence at s, 0 if there is none: overlong ones, surrogates and what lies
- * past U+10FFFF are none. */
-static int sequence(const unsigned char *s) {
-    const int n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (s[0] > 0xf4) return 0;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0;
-    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0;
-    return n;
-}
-
-/* File names and the environment may hold any bytes: those that are no text are shown as
- * Latin-1. */
+/* File names and the environment may hold any bytes. */
 static void put_text(FILE *f, const char *s) {
+    char piece[SYMM_TEXT_JSON];
     putc('"', f);
     while (*s) {
-        const unsigned char c = (unsigned char)*s;
-        const int n = sequence((const unsigned char *)s);
-        if (c == '"' || c == '\\')
-            fprintf(f, "\\%c", c);
-        else if (c < 0x20 || !n)
-            fprintf(f, "\\u%04x", c);
-        else
-            fwrite(s, 1, (size_t)n, f);
-        s += n ? n : 1;
+        s += symm_text_json(s, piece);
+        fputs(piece, f);
     }
     putc('"', f);
 }

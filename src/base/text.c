@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "fail.h"
 
 static void flush(symm_text *t) {
@@ -47,4 +48,29 @@ const char *symm_text_bytes(unsigned long long bytes, char *out, size_t cap) {
     else
         snprintf(out, cap, "%.*f %s", value < 10 ? 2 : value < 100 ? 1 : 0, value, units[u]);
     return out;
+}
+
+/* Bytes of the UTF-8 sequence at s, 0 if there is none: overlong ones, surrogates and what lies
+ * past U+10FFFF are none. */
+static size_t sequence(const unsigned char *s) {
+    const size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (s[0] > 0xf4) return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0;
+    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0;
+    return n;
+}
+
+size_t symm_text_json(const char *s, char out[SYMM_TEXT_JSON]) {
+    const unsigned char c = (unsigned char)*s;
+    const size_t n = sequence((const unsigned char *)s);
+    SYMM_ASSERT(c);
+    if (c == '"' || c == '\\')
+        snprintf(out, SYMM_TEXT_JSON, "\\%c", c);
+    else if (c < 0x20 || !n)
+        snprintf(out, SYMM_TEXT_JSON, "\\u%04x", c);
+    else
+        snprintf(out, SYMM_TEXT_JSON, "%.*s", (int)n, s);
+    return n ? n : 1;
 }

@@ -208,6 +208,21 @@ static void messages_rank(int rank, int n, void *arg) {
     free(out);
 }
 
+/* It is in the JSON of symmStats. */
+static void any_name_of_a_communicator(void) {
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    symmUniqueId_t id;
+    symmComm_t comm;
+    char json[8192];
+    config.commName = "a \"b\\\x01\xff";
+    setenv("SYMM_BACKEND", "host", 1);
+    T_OK(symmGetUniqueId(&id));
+    T_OK(symmCommInitRankConfig(&comm, 1, id, 0, &config));
+    T_OK(symmStats(comm, json, sizeof json, NULL));
+    T_MSG(json, ",\"comm\":\"a \\\"b\\\\\\u0001\\u00ff\",\"rank\":0,");
+    T_OK(symmCommDestroy(comm));
+}
+
 static void messages_are_explained_and_counted(void) {
     symmComm_t comms[RANKS];
     T_EXPECT_WARNINGS();
@@ -300,5 +315,6 @@ static void memory_is_told(void) {
 }
 
 T_MAIN(T(only_what_is_staged_is_said_to_be), T(windows_go_one_way_only), T(no_reason_is_cut),
-       T(the_last_words_are_there), T(messages_are_explained_and_counted),
-       T(messages_are_read_where_they_are), T(memory_is_told))
+       T(the_last_words_are_there), T(any_name_of_a_communicator),
+       T(messages_are_explained_and_counted), T(messages_are_read_where_they_are),
+       T(memory_is_told))

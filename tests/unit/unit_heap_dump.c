@@ -270,7 +270,7 @@ static void the_svg_is_xml_and_shows_every_byte(void) {
     const double want = 960.0 * (4 * 2 + 2 * 4);
     T_CHECKF(x.bars > want - 1 && x.bars < want + 1, "%f wide, not %f", x.bars, want);
     T_STREQ(json_space(check_json(json)), "");
-    T_MSG(json, "{\"heap\":\"<a> & \\\"b\\\"\\u0001");
+    T_MSG(json, "{\"heap\":\"<a> & \\\"b\\\"\\u0001\\u00ff\"");
     free(svg);
     free(json);
 }

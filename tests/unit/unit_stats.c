@@ -1,10 +1,12 @@
-/* unit_stats.c - counters, gauges and their JSON. Threads where it says so. */
+/* unit_stats.c - counters, gauges and their JSON; names in it. Threads where it says so. */
 #include "t.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/stats.h"
+#include "base/text.h"
 
 enum {
 #define SYMM_GAUGE(name, help) gauge_##name,
@@ -67,6 +69,28 @@ static void json_is_cut_at_every_size(void) {
     }
 }
 
+/* Names of a program's, whatever bytes they have. */
+static void names_are_json(void) {
+    static const struct {
+        const char *name, *json;
+    } all[] = {{"a b", "a b"},
+               {"\"\\\n\x7f", "\\\"\\\\\\u000a\x7f"},
+               {"v\xc3\xa4r", "v\xc3\xa4r"},
+               {"\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf"},
+               {"v\xc3", "v\\u00c3"},
+               {"\xe2\x82", "\\u00e2\\u0082"},
+               {"\xc0\xaf\xed\xa0\x80", "\\u00c0\\u00af\\u00ed\\u00a0\\u0080"},
+               {"\xf4\x90\x80\x80", "\\u00f4\\u0090\\u0080\\u0080"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char text[64] = "", piece[SYMM_TEXT_JSON];
+        for (const char *s = all[i].name; *s;) {
+            s += symm_text_json(s, piece);
+            strcat(text, piece);
+        }
+        T_STREQ(text, all[i].json);
+    }
+}
+
 enum { ROUNDS = 20000 };
 
 static void count(int rank, int n, void *arg) {
@@ -87,4 +111,5 @@ static void threads_lose_no_count(void) {
 }
 
 T_MAIN(T(gauges_come_in_table_order), T(a_small_array_gets_what_fits),
-       T(json_holds_every_name_once), T(json_is_cut_at_every_size), T(threads_lose_no_count))
+       T(json_holds_every_name_once), T(json_is_cut_at_every_size), T(names_are_json),
+       T(threads_lose_no_count))

@@ -10,6 +10,7 @@
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "base/text.h"
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
@@ -162,6 +163,14 @@ static void put(writer *w, const char *fmt, ...) {
     if (n > 0) w->len += (size_t)n;
 }
 
+static void put_name(writer *w, const char *name) {
+    char piece[SYMM_TEXT_JSON];
+    while (*name) {
+        name += symm_text_json(name, piece);
+        put(w, "%s", piece);
+    }
+}
+
 static void put_launches(writer *w, symm_comm *c) {
     put(w, ",\"kernels\":{");
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
@@ -216,7 +225,9 @@ symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) 
     size_t room = w.len < cap ? cap - w.len : 0;
     w.len += symm_stats_json(room ? json + w.len : NULL, room);
     if (c) {
-        put(&w, ",\"comm\":\"%s\",\"rank\":%d,\"nranks\":%d", c->name, c->rank, c->nranks);
+        put(&w, ",\"comm\":\"");
+        put_name(&w, c->name);
+        put(&w, "\",\"rank\":%d,\"nranks\":%d", c->rank, c->nranks);
         put_launches(&w, c);
         put_messages(&w, c);
         put_onesided(&w, c);

@@ -119,12 +119,11 @@ void symm_chart_text(symm_text *t, const symm_chart *m) {
 /* ---- JSON ---- */
 
 static void put_string(symm_text *t, const char *s) {
+    char piece[SYMM_TEXT_JSON];
     symm_text_put(t, "\"");
-    for (; *s; s++) {
-        if ((unsigned char)*s < 0x20)
-            symm_text_put(t, "\\u%04x", (unsigned)(unsigned char)*s);
-        else
-            symm_text_put(t, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+    while (*s) {
+        s += symm_text_json(s, piece);
+        symm_text_put(t, "%s", piece);
     }
     symm_text_put(t, "\"");
 }
