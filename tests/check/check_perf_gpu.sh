@@ -110,7 +110,9 @@ compared() { # text: what NCCL runs
 beside() { # collective ranks what-NCCL-runs what-an-older-one-runs
     nccl "$1" -g "$2" -b 1K -e 8K -f 8 -r -1
     t_expect "$1 beside $3" "0 1 1 1 1" "$(compared "$3")"
-    old_nccl "$1" -g "$2" -b 1000 -e 8K -f 8 -R 0 -G 2 -m 2
+    group=2
+    case $1 in hypercube | pingpong) group=1 ;; esac # their steps follow each other
+    old_nccl "$1" -g "$2" -b 1000 -e 8K -f 8 -R 0 -G 2 -m $group
     t_expect "$1 beside $4, of NCCL 2.22, captured" "0 1 1 1 1" "$(compared "$4")"
 }
 sends='ncclSend and ncclRecv, in a group'
