@@ -291,4 +291,7 @@ install: all $(PC) ## headers, libraries, tools, pkg-config files, documents int
 	$(Q)install -m 644 README.md CHANGELOG.md LICENSE $(call to,$(DOC_DIR))
 	$(Q)install -m 644 $(wildcard docs/*.md docs/*.svg) $(call to,$(DOC_DIR)/docs)
 	$(Q)install -m 644 $(wildcard examples/*.c examples/*.cu*) $(call to,$(DOC_DIR)/examples)
+	$(Q)install -d $(call to,$(DOC_DIR)/mpi-plugin) $(call to,$(DOC_DIR)/nccl-tests-plugin)
+	$(Q)install -m 644 mpi-plugin/README.md $(call to,$(DOC_DIR)/mpi-plugin)
+	$(Q)install -m 644 nccl-tests-plugin/README.md $(call to,$(DOC_DIR)/nccl-tests-plugin)
 	@$(call say,INSTALL,$(call to,))

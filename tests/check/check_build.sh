@@ -93,13 +93,14 @@ fi
 t_empty "documents and examples are installed, and nothing else" \
     "$(diff <(cd "$doc" && find . -type f | sort) \
     <(find ./README.md ./CHANGELOG.md ./LICENSE ./docs/*.md ./docs/*.svg ./examples/*.c \
-    ./examples/*.cu ./examples/*.cuh -type f | sort))"
+    ./examples/*.cu ./examples/*.cuh ./mpi-plugin/README.md ./nccl-tests-plugin/README.md \
+    -type f | sort))"
 t_empty "and are the same" \
     "$(cd "$doc" && find . -type f | while read -r file; do cmp "$file" "$OLDPWD/$file"; done 2>&1)"
 t_empty "with DESTDIR they go there" \
     "$(make -n --no-print-directory CC="$cc" OUT="${BUILD:-build}" PREFIX=/usr \
     DESTDIR="$dir/dest" install 2>/dev/null |
-    grep 'install -m' | grep -v " $dir/dest/usr/[a-z/]*\$")"
+    grep 'install -m' | grep -v " $dir/dest/usr/[a-z/-]*\$")"
 for example in threads peer_ptr; do
     $cc -I"$to/include" "$doc/examples/$example.c" -L"$to/lib" -lsymm -Wl,-rpath,"$to/lib" \
         -pthread -o "$dir/$example" >"$dir/log" 2>&1 && "$dir/$example" >>"$dir/log" 2>&1
