@@ -63,17 +63,17 @@ static int is_program(const char *path) {
  * the system's. */
 static void find_command(const char *name, char *path) {
     const char *dirs = getenv("PATH");
+    if (!dirs) dirs = "/bin:/usr/bin";
     if (strchr(name, '/')) {
         if (access(name, F_OK)) refuse(NOT_FOUND, "%s: %s", name, strerror(errno));
         if (!is_program(name)) refuse(NOT_EXECUTABLE, "%s is no program", name);
         snprintf(path, PATH_MAX, "%s", name);
         return;
     }
-    if (!dirs) dirs = "/bin:/usr/bin";
-    for (size_t n;; dirs += n + 1) {
+    for (size_t n; *name; dirs += n + 1) {
         n = strcspn(dirs, ":");
         snprintf(path, PATH_MAX, "%.*s/%s", n ? (int)n : 1, n ? dirs : ".", name);
-        if (*name && is_program(path)) return;
+        if (is_program(path)) return;
         if (!dirs[n]) break;
     }
     refuse(NOT_FOUND, "there is no command %s", name);
