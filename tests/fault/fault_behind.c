@@ -146,6 +146,90 @@ static void the_parent_is_aborted_meanwhile(void) {
     T_FORK(RANKS, abort_parent_rank, fk_new(0, 0));
 }
 
+/* ---- given up at the last moment ---- */
+
+typedef struct {
+    symmComm_t comms[RANKS];
+    int parent; /* 1: that is what rank 0 aborts */
+} last_moment;
+
+/* Rank 0 is held up when the others may have the new one already, which must not wait for it. */
+static void last_moment_of(int rank, symmComm_t parent, int aborts_parent) {
+    symmComm_t child = NULL;
+    symmConfig_t config = behind();
+    symmResult_t r;
+    T_ERR(symmCommSplit(parent, 0, 0, &child, &config), symmInProgress);
+    if (rank == 0) {
+        kit_sleep(100);
+        T_OK(symmCommAbort(aborts_parent ? parent : child));
+        if (aborts_parent && await_creation(child))
+            T_OK(symmCommDestroy(child));
+        else if (aborts_parent) /* it was made all the same */
+            T_OK(symmCommAbort(child));
+        return;
+    }
+    r = await_creation(child);
+    T_CHECK(r == symmSuccess || r == symmAborted);
+    T_ERR(symmBarrier(child, NULL), symmAborted);
+    T_MSG(symmGetLastError(child), "rank 0 ");
+    T_OK(symmCommDestroy(child));
+}
+
+static void last_moment_thread(int rank, int n, void *arg) {
+    last_moment *m = arg;
+    (void)n;
+    last_moment_of(rank, m->comms[rank], m->parent);
+}
+
+static void last_moment_process(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n);
+    T_EQ(symm_fail_arm(f->how & 1 ? "comm_live:delay=300:2:0" : "comm_live:delay=300:1:0"), 0);
+    last_moment_of(rank, comm, f->how >> 1);
+    if (rank || f->how < 2)
+        while (symmCommDestroy(comm) == symmInProgress) usleep(500);
+    no_threads();
+}
+
+static void given_up_at_the_last_moment(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_BACKEND", "host", 1);
+    for (int how = 0; how < 4; how++) {
+        last_moment m = {.parent = how >> 1};
+        T_OK(symmCommInitAll(m.comms, RANKS, NULL));
+        T_EQ(symm_fail_arm(how & 1 ? "comm_live:delay=300:2:0" : "comm_live:delay=300:1:0"), 0);
+        T_THREADS(RANKS, last_moment_thread, &m);
+        T_EQ(symm_fail_arm(""), 0);
+        for (int r = m.parent; r < RANKS; r++)
+            while (symmCommDestroy(m.comms[r]) == symmInProgress) usleep(500);
+        T_FORK(RANKS, last_moment_process, fk_new(0, how));
+    }
+    no_threads();
+}
+
+/* Before the ranks of the new one are sorted no number names the one that gives up. */
+static void before_it_has_ranks_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n), child = NULL;
+    symmConfig_t config = behind();
+    if (rank != 1) T_ERR(symmCommSplit(comm, 0, n - rank, &child, &config), symmInProgress);
+    if (rank == 2) T_OK(symmCommAbort(child)); /* which will be rank 0 of it, not 2 */
+    kit_barrier(&f->k, n);
+    if (rank == 1) T_ERR(symmCommSplit(comm, 0, n - rank, &child, &config), symmInProgress);
+    if (rank != 2) {
+        T_EQ(await_creation(child), symmAborted);
+        T_ERR(symmBarrier(child, NULL), symmAborted);
+        T_MSG(symmGetLastError(child), " revoked: symmCommAbort was called while");
+        T_OK(symmCommDestroy(child));
+    }
+    while (symmCommDestroy(comm) == symmInProgress) usleep(500);
+}
+
+static void given_up_before_it_has_ranks(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(RANKS, before_it_has_ranks_rank, fk_new(0, 0));
+}
+
 static void bad_behind_rank(int rank, int n, void *arg) {
     symmComm_t comm = fk_open(arg, rank, n), child = NULL;
     symmConfig_t config = behind();
@@ -407,7 +491,8 @@ static void a_group_keeps_configs_and_names(void) {
 }
 
 T_MAIN(T(a_split_that_does_not_block), T(the_parent_is_free_when_the_child_is_done),
-       T(the_parent_is_aborted_meanwhile), T(a_split_that_fails_behind),
+       T(the_parent_is_aborted_meanwhile), T(given_up_at_the_last_moment),
+       T(given_up_before_it_has_ranks), T(a_split_that_fails_behind),
        T(a_split_that_cannot_go_on_behind), T(a_shrink_that_does_not_block),
        T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group), T(calls_in_a_group),
        T(blocking_0_of_callbacks_is_not_inherited), T(a_group_keeps_configs_and_names))

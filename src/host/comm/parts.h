@@ -20,6 +20,7 @@
 struct symm_comm;
 
 enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
+enum { SYMM_COMM_IS_MADE = 1, SYMM_COMM_IS_GIVEN_UP };
 
 /* Owner: comm. Who is inside, and in which phase of its life it is. Any thread. */
 typedef struct {
@@ -33,6 +34,7 @@ typedef struct {
     _Atomic int behind;               /* the thread that makes it is not done with its parent yet */
     _Atomic(const char *) making;     /* what it waits for while it is being made; a literal */
     _Atomic int aborting;             /* symmCommAbort has begun */
+    _Atomic int outcome;              /* of its making: SYMM_COMM_IS_*, the first; 0: none */
     void (*undo)(struct symm_comm *); /* frees what making it has made */
     struct symm_comm *next_aborted;   /* comm.c keeps the records of aborted ones */
 } symm_comm_entry;

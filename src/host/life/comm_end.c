@@ -103,13 +103,31 @@ symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
     return r;
 }
 
+/* Which rank of it this is, or that is not known yet: the ranks of a child are sorted behind the
+ * call. Pairs with the release in symm_comm_build. */
+static void say_abort(const symm_comm *c, int *rank, char *text, size_t cap) {
+    const int known = __atomic_load_n(&c->nranks, __ATOMIC_ACQUIRE) > 0;
+    *rank = known ? __atomic_load_n(&c->rank, __ATOMIC_RELAXED) : -1;
+    if (known)
+        SYMM_SAY(text, cap, "rank %d called symmCommAbort", *rank);
+    else
+        SYMM_SAY(text, cap, "symmCommAbort was called while the ranks were being sorted");
+}
+
 /* The thread that creates it sees this at its next check, drops it and leaves. Nobody waits for
- * that here. */
-static void abort_creation(symm_comm *c) {
-    char text[64];
-    SYMM_SAY(text, sizeof text, "rank %d called symmCommAbort", c->rank);
-    symm_comm_fail(c, symmAborted, c->rank, text);
+ * that here. 0: it is done with making it, and it lives. */
+static int abort_creation(symm_comm *c) {
+    char text[96];
+    int rank, outcome = 0;
+    say_abort(c, &rank, text, sizeof text);
+    symm_comm_fail(c, symmAborted, rank, text); /* first: pairs with comm_make.c's go_live */
+    if (!atomic_compare_exchange_strong(&c->entry.outcome, &outcome, SYMM_COMM_IS_GIVEN_UP) &&
+        outcome == SYMM_COMM_IS_MADE) {
+        while (symm_comm_state(c) == SYMM_COMM_MAKING) sched_yield();
+        return 0;
+    }
     if (symm_handle_close(SYMM_KIND_COMM, c->handle)) symm_handle_put(SYMM_KIND_COMM, c->handle);
+    return 1;
 }
 
 /* 1: this thread ends it; a call in another thread has left. 0: another thread is ending it
@@ -131,8 +149,8 @@ symmResult_t symmCommAbort(symmComm_t comm) {
     if (symm_outer_is(comm)) return symm_across_destroy(comm, 1);
     SYMM_TRY(symm_comm_visit(comm, &c));
     atomic_store(&c->entry.aborting, 1); /* holds for the end in any thread */
-    if (atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING) {
-        abort_creation(c);
+    if (atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING &&
+        abort_creation(c)) {
         symm_comm_unvisit(c);
         return symmSuccess;
     }

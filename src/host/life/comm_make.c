@@ -327,6 +327,43 @@ static symmResult_t ready_space(symm_comm *c) {
 
 /* ---- build ---- */
 
+/* From here on it lives, unless symmCommAbort has come first: that has left the reason. */
+static symmResult_t go_live(symm_comm *c) {
+    int none = 0;
+    const int watched = c->failure.watch != NULL; /* from then on another thread may end it */
+    (void)SYMM_FAIL_HERE(comm_live);              /* only held up */
+    if (!atomic_compare_exchange_strong(&c->entry.outcome, &none, SYMM_COMM_IS_MADE))
+        return symm_comm_known(c);
+    c->exchange.parent = NULL; /* first: others use this one from here on */
+    atomic_store_explicit(&c->entry.state, SYMM_COMM_LIVE, memory_order_release);
+    if (watched) symm_watch_look();
+    return symmSuccess;
+}
+
+/* symmCommAbort, of this one or of what it is made from. */
+static int is_given_up(const symm_comm *c) {
+    const symm_comm *parent = c->exchange.parent;
+    return symm_comm_is_aborted(c) || (parent && symm_comm_is_aborted(parent));
+}
+
+/* All ranks have agreed, status says on what. Some may have a communicator from here on: if this
+ * rank's program gives it up now, they must hear of that. */
+static symmResult_t finish(symm_comm *c, symmResult_t status) {
+    (void)SYMM_FAIL_HERE(comm_live); /* only held up */
+    if (!status) status = symm_comm_reach_measure(c);
+    /* a death that the watcher saw before there was an abort word to set */
+    if (!status) status = symm_comm_async(c);
+    if (!status) symm_boot_mesh_rehome(c->exchange.boot, c->mesh);
+    if (!status && c->threads) {
+        symm_driver_watch_kernels();
+        symm_driver_note(c);
+    }
+    if (!status) status = go_live(c);
+    if (!status || !c->ctl || !is_given_up(c)) return status;
+    symm_comm_abort_everywhere(c, SYMM_COMM_GOES, 1);
+    return symm_comm_known(c);
+}
+
 static symmResult_t build(symm_comm *c) {
     symm_uuid members[SYMM_MAX_RANKS];
     if (c->nranks > SYMM_MAX_RANKS)
@@ -358,22 +395,11 @@ static symmResult_t build(symm_comm *c) {
     if (c->ctl)
         status =
             symm_agree(c->mesh, status, &w, NULL); /* else all ranks have agreed to fail already */
-    SYMM_TRY(status);
-    SYMM_TRY(symm_comm_reach_measure(c));
-    SYMM_TRY(symm_comm_async(
-        c)); /* a death that the watcher saw before there was an abort word to set */
-    symm_boot_mesh_rehome(c->exchange.boot, c->mesh);
-    SYMM_INFO("communicator %s: rank %d of %d, %s backend, %s, bootstrap %s%s", c->name, c->rank,
-              c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes", c->bootstrap,
-              c->oversubscribed ? ", more ranks than cores" : "");
-    if (c->threads) {
-        symm_driver_watch_kernels();
-        symm_driver_note(c);
-    }
-    c->exchange.parent = NULL; /* first: others use this one from here on */
-    atomic_store_explicit(&c->entry.state, SYMM_COMM_LIVE, memory_order_release);
-    if (c->failure.watch) symm_watch_look();
-    return symmSuccess;
+    if (!status)
+        SYMM_INFO("communicator %s: rank %d of %d, %s backend, %s, bootstrap %s%s", c->name,
+                  c->rank, c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes",
+                  c->bootstrap, c->oversubscribed ? ", more ranks than cores" : "");
+    return finish(c, status);
 }
 
 /* build may have closed the first bootstrap. */
@@ -392,9 +418,10 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot, const symm_origin *f
     c->exchange.parent = from->parent;
     c->exchange.outlives = from->outlives;
     c->bootstrap = boot->ops->name;
-    /* Behind a call they are set already, and an abort in another thread may be reading them. */
-    if (c->rank != boot->rank) c->rank = boot->rank;
-    if (c->nranks != boot->nranks) c->nranks = boot->nranks;
+    /* Behind a call an abort in another thread may be reading them; those of an id are set there
+     * already. Pairs with comm_end.c's abort_creation. */
+    if (c->rank != boot->rank) __atomic_store_n(&c->rank, boot->rank, __ATOMIC_RELAXED);
+    if (c->nranks != boot->nranks) __atomic_store_n(&c->nranks, boot->nranks, __ATOMIC_RELEASE);
     symm_log_rank(c->rank);
     const symmResult_t r = settle_and_build(c);
     if (r) c->exchange.parent = NULL; /* which may end as soon as this returns */
