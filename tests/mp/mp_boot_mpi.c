@@ -382,7 +382,15 @@ static void wrong_arguments(void) {
     symm_wait w = wait_ms(1000);
     MPI_Comm null = MPI_COMM_NULL, inter;
     symmConfig_t config = SYMM_CONFIG_INITIALIZER;
-    T_ERR(symmCommInitMPI(NULL, MPI_COMM_WORLD, NULL), symmInvalidArgument);
+    for (int domains = 0; domains < 2; domains++) { /* one rank's is the error of all, at once */
+        symmComm_t comm = NULL;
+        if (domains) setenv("SYMM_DOMAIN_SIZE", "1", 1);
+        T_ERR(symmCommInitMPI(my_rank == ranks / 2 ? NULL : &comm, MPI_COMM_WORLD, NULL),
+              symmInvalidArgument);
+        T_MSG(symmGetLastError(NULL), "comm is NULL");
+        T_CHECK(!comm);
+    }
+    unsetenv("SYMM_DOMAIN_SIZE");
     T_ERR(symmCommInitMPI(&comm, MPI_COMM_NULL, NULL), symmInvalidArgument);
     config.timeoutMs = 0;
     T_ERR(symmCommInitMPI(&comm, MPI_COMM_WORLD, &config), symmInvalidArgument);

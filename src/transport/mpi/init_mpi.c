@@ -41,6 +41,7 @@ static symmResult_t open_across(symmComm_t *comm, MPI_Comm mpicomm, const symmCo
     /* Also after a failure: the ranks of other domains are in it. */
     const symmResult_t moves = symm_net_mpi_open(&mpicomm, &net);
     if (!r) r = moves;
+    if (!r && !comm) r = SYMM_ERR(symmInvalidArgument, "comm is NULL"); /* told to all */
     last.deadline_ns += symm_now_ns() - began;
     return symm_across_open(boot, &last, r, map, inner, net, comm);
 }
@@ -58,7 +59,6 @@ static symmResult_t create(symmComm_t *comm, MPI_Comm mpicomm, const symmConfig_
 symmResult_t symmCommInitMPI(symmComm_t *comm, MPI_Comm mpicomm, const symmConfig_t *config) {
     symm_boot *boot;
     symm_wait w;
-    if (!comm) return SYMM_ERR(symmInvalidArgument, "symmCommInitMPI: comm is NULL");
     SYMM_TRY(symm_mpi_meet(&mpicomm, config, &w, &boot));
     return create(comm, mpicomm, config, boot, &w);
 }
