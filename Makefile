@@ -28,7 +28,7 @@ endif
 setup:
 	@CC='$(CC)' MPICC='$(MPICC)' MPIRUN='$(MPIRUN)' scripts/setup.sh
 
-run: setup ## set-up, build, then all_reduce and all_gather beside Open MPI, on GPUs beside NCCL
+run: setup ## set-up, build, then five collectives beside Open MPI, on GPUs two beside NCCL
 	+@$(SUBMAKE) all
 	@BIN=$(BIN) MPIRUN='$(MPIRUN)' scripts/run.sh
 

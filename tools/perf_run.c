@@ -315,6 +315,7 @@ static perf_place *gather_places(perf_rank *p) {
 static int report(const perf_rank *p, const perf_place *places) {
     int failed = 0;
     perf_table_foot(p);
+    if (ferror(stdout)) failed = 1, fprintf(stderr, "symm-perf: cannot write the table\n");
     if (p->cfg->json && perf_json_write(p->cfg->json, p, places))
         failed = 1, fprintf(stderr, "%s: cannot write %s: %m\n", perf_tool, p->cfg->json);
     if (p->cfg->plot && perf_plot_write(p->cfg->plot, p))

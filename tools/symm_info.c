@@ -161,7 +161,7 @@ static int parse_ranks(const char *text, int *ranks) {
     return 0;
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
     request q = {.what = 0};
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
@@ -196,4 +196,11 @@ int main(int argc, char **argv) {
         return fprintf(stderr, "symm-info: --plot goes with the section plan\n%s", usage), 2;
     if (!q.what) q.what = ALL;
     return show(&q);
+}
+
+int main(int argc, char **argv) {
+    const int code = run(argc, argv);
+    if (!fflush(stdout) && !ferror(stdout)) return code;
+    fprintf(stderr, "symm-info: cannot write what it found\n");
+    return code ? code : 1;
 }

@@ -159,6 +159,15 @@ run "$perf" all_reduce -t 2 -b 1K -e 1K --json /nonexistent/x.json
 t_expect "a file that cannot be written is a failure" \
     "1 1" "$rc $(err 'cannot write /nonexistent/x.json: No such file')"
 
+if [ -w /dev/full ]; then
+    timeout 120 "$perf" all_reduce -t 2 -b 1K -e 1K >/dev/full 2>"$dir/err"
+    t_expect "and so is a table" "1 1" "$? $(err '^symm-perf: cannot write the table$')"
+    timeout 120 "$info" params >/dev/full 2>"$dir/err"
+    t_expect "and what symm-info found" "1 1" "$? $(err '^symm-info: cannot write what it found')"
+else
+    t_skip "and so is a table" "needs /dev/full"
+fi
+
 run "$perf" all_gather -t 2 -b 1K -e 64K -f 4 --json "$dir/x.json" --plot "$dir/x.svg"
 if command -v python3 >/dev/null 2>&1; then
     rows=$(python3 -c 'import json, sys
