@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "perf.h"
 
@@ -41,6 +42,8 @@ static symmResult_t create(perf_world *w, symmComm_t *comm) {
     if (w->rank == 0)
         s->created = symmCommInitAll(s->comms, w->nranks, w->device < 0 ? NULL : devices);
     meet(w);
+    /* Rank 0's thread has the error's text: it says so, and ends the process. */
+    while (s->created != symmSuccess && w->rank) pause();
     if (s->created == symmSuccess) *comm = s->comms[w->rank];
     return s->created;
 }

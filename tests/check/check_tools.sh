@@ -137,6 +137,9 @@ for collective in reduce gather; do
 done
 run "$perf" put -t 2 -b 1K -e 1K -m 3 -n 1 -w 0
 t_expect "puts and waits keep their order in a group" "0 1" "$rc $(out 'values : 0 OK')"
+SYMM_DEBUG=NONE SYMM_ALGO=ring run "$perf" all_reduce -t 5
+t_expect "thread ranks that cannot be a communicator say why, once" "1 1 1" \
+    "$rc $(err "^symm-perf: rank 0: .*'ring' is no kernel") $(err .)"
 run "$perf" hypercube -t 4 -b 4K -e 64K -f 16 -G 3 -n 2
 t_expect "hypercube in a graph, with its own block" "0 1" "$rc $(out 'values : 0 OK')"
 run "$perf" barrier -t 2 -d all
