@@ -206,8 +206,11 @@ static int close_table(const tune_rank *t, FILE *f, const char *beside) {
         for (int ch; (ch = getc(f)) != EOF;) putchar(ch);
     }
     failed |= fclose(f);
+    if (!t->cfg->out) failed |= fflush(stdout) || ferror(stdout);
     if (!failed && t->cfg->out) failed = rename(beside, t->cfg->out);
-    if (failed) fprintf(stderr, "symm-tune: cannot write %s: %m\n", t->cfg->out);
+    if (failed)
+        fprintf(stderr, "symm-tune: cannot write %s: %m\n",
+                t->cfg->out ? t->cfg->out : "the table");
     if (!failed && t->cfg->out)
         printf("# %s has the table: SYMM_PLAN_TABLE=%s\n", t->cfg->out, t->cfg->out);
     return failed ? -1 : 0;

@@ -256,6 +256,13 @@ SYMM_ALGO=all_reduce_load_store not_tuned "SYMM_ALGO is set" -t 2
 run "$tune" -t 2 -o /nonexistent/t
 t_expect "symm-tune and a file that cannot be written" "1 1" \
     "$rc $(err '^symm-tune: cannot write /nonexistent/t.new: No such file')"
+if [ -e /dev/full ]; then
+    timeout 60 "$tune" -t 2 -b 4K -e 4K -s 1 all_gather >/dev/full 2>"$dir/err"
+    t_expect "symm-tune and a full disk" "1 1" \
+        "$? $(err '^symm-tune: cannot write the table: No space')"
+else
+    t_skip "symm-tune and a full disk" "needs /dev/full"
+fi
 run "$tune" --help
 t_expect "symm-tune --help" "0 1" "$rc $(out '^usage: mpirun -np N symm-tune')"
 run "$tune" -t 2 -b 4K -e 4K -s 1 all_gather
