@@ -68,6 +68,23 @@ static void a_bad_variable_is_told_to_all(void) {
     T_OK(symmCommDestroy(comm));
 }
 
+/* And of an argument, with one domain and with several. */
+static void a_bad_argument_is_told_to_all(void) {
+    T_EXPECT_WARNINGS();
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    const int odd = my_rank == ranks - 1;
+    for (int what = 0; what < 4; what++) {
+        symmComm_t comm = NULL;
+        if (what & 2) setenv("SYMM_DOMAIN_SIZE", "1", 1);
+        config.timeoutMs = odd && what & 1 ? 0 : 20000;
+        T_ERR(symmCommInitMPI(odd && !(what & 1) ? NULL : &comm, MPI_COMM_WORLD, &config),
+              symmInvalidArgument);
+        T_MSG(symm_status_text(), what & 1 ? "timeoutMs=0" : "comm is NULL");
+        T_CHECK(comm == NULL);
+    }
+    unsetenv("SYMM_DOMAIN_SIZE");
+}
+
 /* ---- when all goes well ---- */
 
 static void blocks_of_all_sizes(void) {
@@ -445,6 +462,7 @@ static const t_test tests[] = {
     T(freed_under_a_bootstrap),
     T(attributes_stay_alone),
     T(a_bad_variable_is_told_to_all),
+    T(a_bad_argument_is_told_to_all),
     T(late_rank_is_named),
     T(who_gave_up_is_not_waited_for),
     T(late_on_another_host),

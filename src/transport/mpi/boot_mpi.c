@@ -575,25 +575,19 @@ free_boot:
     return status;
 }
 
-/* The caller's deadline, if it gives one. symm_comm_create checks the rest of config. */
-static symmResult_t config_timeout(const symmConfig_t *config, int64_t *ms) {
-    if (!config || config->size < offsetof(symmConfig_t, timeoutMs) + sizeof(config->timeoutMs) ||
-        config->timeoutMs == SYMM_CONFIG_UNDEF)
-        return symmSuccess;
-    if (config->timeoutMs < 1)
-        return SYMM_ERR(symmInvalidArgument,
-                        "symmCommInitMPI: config->timeoutMs is %d, at least 1 is needed",
-                        config->timeoutMs);
-    *ms = config->timeoutMs;
-    return symmSuccess;
+/* Whether the caller gives a deadline, and a good one. symm_comm_create checks config. */
+static int has_timeout(const symmConfig_t *config) {
+    return config &&
+           config->size >= offsetof(symmConfig_t, timeoutMs) + sizeof(config->timeoutMs) &&
+           config->timeoutMs != SYMM_CONFIG_UNDEF && config->timeoutMs >= 1;
 }
 
 symmResult_t symm_mpi_meet(const void *mpicomm, const symmConfig_t *config, symm_wait *w,
                            symm_boot **out) {
     symm_params params;
-    /* A rank whose variables are bad comes all the same: the first exchange tells it to all. */
+    /* A rank whose variables or arguments are bad comes all the same: exchanges tell it to all. */
     int64_t ms = symm_param_load(&params) ? 300000 : params.setup_timeout_ms;
-    SYMM_TRY(config_timeout(config, &ms));
+    if (has_timeout(config)) ms = config->timeoutMs;
     *w = (symm_wait){.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000,
                      .stage = "creating a communicator over MPI"};
     return symm_boot_mpi_open(mpicomm, w, out);
