@@ -176,9 +176,14 @@ static void peek(wait *x) {
 
 /* Beacons work on one host only. With several hosts a dark rank may be on another one. */
 static const char *far_note(void) {
-    const char *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
-    if (!here || !all || atoi(here) >= atoi(all)) return "";
-    return "; ranks of other hosts cannot be told from missing ones";
+    static const char *const names[][2] = {{"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"},
+                                           {"MPI_LOCALNRANKS", "PMI_SIZE"}};
+    for (int i = 0; i < 2; i++) { /* of Open MPI's launcher, of MPICH's */
+        const char *here = getenv(names[i][0]), *all = getenv(names[i][1]);
+        if (here && all && atoi(here) < atoi(all))
+            return "; ranks of other hosts cannot be told from missing ones";
+    }
+    return "";
 }
 
 static symmResult_t deadline_reached(wait *x) {
