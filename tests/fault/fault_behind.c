@@ -171,7 +171,6 @@ static void last_moment_of(int rank, symmComm_t parent, int aborts_parent) {
     r = await_creation(child);
     T_CHECK(r == symmSuccess || r == symmAborted);
     T_ERR(symmBarrier(child, NULL), symmAborted);
-    T_MSG(symmGetLastError(child), "rank 0 ");
     T_OK(symmCommDestroy(child));
 }
 
@@ -205,6 +204,46 @@ static void given_up_at_the_last_moment(void) {
         T_FORK(RANKS, last_moment_process, fk_new(0, how));
     }
     no_threads();
+}
+
+/* A rank that has failed when others have theirs: they hear why. */
+static void fails_last_of(int rank, symmComm_t parent) {
+    symmComm_t child = NULL;
+    if (rank == 1) {
+        T_ERR(symmCommSplit(parent, 0, 0, &child, NULL), symmSystemError);
+        T_CHECK(!child);
+    } else {
+        T_OK(symmCommSplit(parent, 0, 0, &child, NULL));
+        T_ERR(symmBarrier(child, NULL), symmSystemError);
+        T_MSG(symmGetLastError(child), "rank 1 ");
+        T_OK(symmCommDestroy(child));
+    }
+}
+
+static void fails_last_thread(int rank, int n, void *arg) {
+    (void)n;
+    fails_last_of(rank, ((last_moment *)arg)->comms[rank]);
+}
+
+static void fails_last_process(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n);
+    T_EQ(symm_fail_arm("comm_live:error:2:1"), 0);
+    fails_last_of(rank, comm);
+    kit_barrier(&f->k, n);
+    T_OK(symmCommDestroy(comm));
+}
+
+static void a_failure_at_the_last_moment(void) {
+    T_EXPECT_WARNINGS();
+    last_moment m;
+    setenv("SYMM_BACKEND", "host", 1);
+    T_OK(symmCommInitAll(m.comms, RANKS, NULL));
+    T_EQ(symm_fail_arm("comm_live:error:2:1"), 0);
+    T_THREADS(RANKS, fails_last_thread, &m);
+    T_EQ(symm_fail_arm(""), 0);
+    for (int r = 0; r < RANKS; r++) T_OK(symmCommDestroy(m.comms[r]));
+    T_FORK(RANKS, fails_last_process, fk_new(0, 0));
 }
 
 /* Before the ranks of the new one are sorted no number names the one that gives up. */
@@ -492,7 +531,8 @@ static void a_group_keeps_configs_and_names(void) {
 
 T_MAIN(T(a_split_that_does_not_block), T(the_parent_is_free_when_the_child_is_done),
        T(the_parent_is_aborted_meanwhile), T(given_up_at_the_last_moment),
-       T(given_up_before_it_has_ranks), T(a_split_that_fails_behind),
-       T(a_split_that_cannot_go_on_behind), T(a_shrink_that_does_not_block),
-       T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group), T(calls_in_a_group),
-       T(blocking_0_of_callbacks_is_not_inherited), T(a_group_keeps_configs_and_names))
+       T(a_failure_at_the_last_moment), T(given_up_before_it_has_ranks),
+       T(a_split_that_fails_behind), T(a_split_that_cannot_go_on_behind),
+       T(a_shrink_that_does_not_block), T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group),
+       T(calls_in_a_group), T(blocking_0_of_callbacks_is_not_inherited),
+       T(a_group_keeps_configs_and_names))

@@ -331,7 +331,7 @@ static symmResult_t ready_space(symm_comm *c) {
 static symmResult_t go_live(symm_comm *c) {
     int none = 0;
     const int watched = c->failure.watch != NULL; /* from then on another thread may end it */
-    (void)SYMM_FAIL_HERE(comm_live);              /* only held up */
+    if (SYMM_FAIL_HERE(comm_live)) return SYMM_ERR(symmSystemError, "failpoint comm_live");
     if (!atomic_compare_exchange_strong(&c->entry.outcome, &none, SYMM_COMM_IS_MADE))
         return symm_comm_known(c);
     c->exchange.parent = NULL; /* first: others use this one from here on */
@@ -340,27 +340,46 @@ static symmResult_t go_live(symm_comm *c) {
     return symmSuccess;
 }
 
+/* All ranks have agreed to make it. */
+static symmResult_t finish(symm_comm *c) {
+    (void)SYMM_FAIL_HERE(comm_live); /* only held up */
+    SYMM_TRY(symm_comm_reach_measure(c));
+    /* a death that the watcher saw before there was an abort word to set */
+    SYMM_TRY(symm_comm_async(c));
+    symm_boot_mesh_rehome(c->exchange.boot, c->mesh);
+    SYMM_INFO("communicator %s: rank %d of %d, %s backend, %s, bootstrap %s%s", c->name, c->rank,
+              c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes", c->bootstrap,
+              c->oversubscribed ? ", more ranks than cores" : "");
+    if (c->threads) {
+        symm_driver_watch_kernels();
+        symm_driver_note(c);
+    }
+    return go_live(c);
+}
+
 /* symmCommAbort, of this one or of what it is made from. */
 static int is_given_up(const symm_comm *c) {
     const symm_comm *parent = c->exchange.parent;
     return symm_comm_is_aborted(c) || (parent && symm_comm_is_aborted(parent));
 }
 
-/* All ranks have agreed, status says on what. Some may have a communicator from here on: if this
- * rank's program gives it up now, they must hear of that. */
-static symmResult_t finish(symm_comm *c, symmResult_t status) {
-    (void)SYMM_FAIL_HERE(comm_live); /* only held up */
-    if (!status) status = symm_comm_reach_measure(c);
-    /* a death that the watcher saw before there was an abort word to set */
-    if (!status) status = symm_comm_async(c);
-    if (!status) symm_boot_mesh_rehome(c->exchange.boot, c->mesh);
-    if (!status && c->threads) {
-        symm_driver_watch_kernels();
-        symm_driver_note(c);
-    }
-    if (!status) status = go_live(c);
-    if (!status || !c->ctl || !is_given_up(c)) return status;
-    symm_comm_abort_everywhere(c, SYMM_COMM_GOES, 1);
+/* Whom status is about: as this rank was told, -1 not known, else itself. */
+static int culprit(const symm_comm *c, symmResult_t status) {
+    const uint64_t word = symm_comm_abort_word(c);
+    symm_vote v;
+    int by;
+    if (word) return (int)(uint32_t)word - 1;
+    if (symm_mesh_obeyed(c->mesh, &by, &v)) return v.rank;
+    return status == symmRemoteError || status == symmAborted ? -1 : c->rank;
+}
+
+/* This rank has no communicator, for a reason of its own. Others may have theirs: they must hear of
+ * that, and not wait for this rank in it. */
+static symmResult_t give_up(symm_comm *c, symmResult_t status) {
+    if (is_given_up(c))
+        symm_comm_abort_everywhere(c, SYMM_COMM_GOES, 1);
+    else
+        symm_comm_break(c, status, culprit(c, status), "creating a communicator");
     return symm_comm_known(c);
 }
 
@@ -395,11 +414,9 @@ static symmResult_t build(symm_comm *c) {
     if (c->ctl)
         status =
             symm_agree(c->mesh, status, &w, NULL); /* else all ranks have agreed to fail already */
-    if (!status)
-        SYMM_INFO("communicator %s: rank %d of %d, %s backend, %s, bootstrap %s%s", c->name,
-                  c->rank, c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes",
-                  c->bootstrap, c->oversubscribed ? ", more ranks than cores" : "");
-    return finish(c, status);
+    if (status) return c->ctl && is_given_up(c) ? give_up(c, status) : status;
+    status = finish(c);
+    return status ? give_up(c, status) : status;
 }
 
 /* build may have closed the first bootstrap. */
