@@ -107,8 +107,9 @@ int info_plan_draw(int fd, const info_plan *plan, int n) {
                   "font-size:10px}.t{font-weight:bold}</style>\n"
                   "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
                   LEFT + WIDTH + MARGIN, height);
-    symm_text_put(&t, "<text x=\"10\" y=\"20\">Bytes of a rank's input. No edge: shipped; dashed: "
-                      "predicted; black: measured here; red: forced</text>\n");
+    symm_text_put(&t,
+                  "<text x=\"10\" y=\"20\">Bytes of `count` elements. No edge: shipped; dashed: "
+                  "predicted; black: measured here; red: forced</text>\n");
     for (int i = 0; i < n; y += height_of(&plan[i++])) put_plan(&t, &plan[i], y);
     symm_text_put(&t, "</svg>\n");
     return symm_text_end(&t) ? -1 : 0;

@@ -21,7 +21,7 @@ static const char usage[] =
     "usage: mpirun -np N symm-tune [flags] [collective...]\n"
     "Measures which kernel is the fastest for each size, and prints a table for SYMM_PLAN_TABLE.\n"
     "  -o FILE     where the table goes (default: the screen)\n"
-    "  -s SECONDS  that it may take (default 170)\n"
+    "  -s SECONDS  about how long it may take (default 170)\n"
     "  -b SIZE     smallest size, of the table (K, M, G suffixes; default 256)\n"
     "  -e SIZE     largest size (default 64M); sizes double\n"
     "  -R 0|2      0: buffers in no window; 2: in windows (default)\n"
@@ -40,7 +40,7 @@ static int parse_number(const char *text, uint64_t least, uint64_t most, uint64_
     if (*text < '0' || *text > '9') return -1;
     *out = strtoull(text, &end, 10);
     const char *unit = *end ? strchr(units, *end & ~32) : NULL;
-    if (unit && !end[1]) {
+    if (unit && *unit && !end[1]) {
         const int bits = 10 * (int)(unit - units + 1);
         if (*out >> (63 - bits)) return -1;
         *out <<= bits;
@@ -161,6 +161,9 @@ static int open_rank(tune_rank *t) {
     t->perf.threads = t->cfg->threads, t->perf.gpus = t->cfg->gpus;
     t->rank.cfg = &t->perf;
     if (way) snprintf(err, sizeof err, "%s is set: it would run instead", way);
+    if (!*err && t->cfg->threads && t->rank.world->mpi)
+        snprintf(err, sizeof err, "-t and -g are for a single process; mpirun started %d",
+                 t->rank.world->nranks);
     if (!*err && t->rank.world->nranks < 2)
         snprintf(err, sizeof err, "one rank has nothing to choose: mpirun -np N, or -t N");
     if (perf_world_refuses(t->rank.world, err) || perf_open(&t->rank)) return -1;
@@ -171,6 +174,20 @@ static int open_rank(tune_rank *t) {
         return -1;
     }
     return 0;
+}
+
+/* A table is for one kind of GPU. 0, or -1 and said why. */
+static int name_device(tune_rank *t, symm_cuda_info *info) {
+    perf_world *w = t->rank.world;
+    char names[w->nranks][sizeof info->name], err[PERF_ERR] = "";
+    if (t->env.gpu) PERF_MUST(&t->rank, symm_cuda_describe(w->device, info));
+    t->device = info->name;
+    w->allgather(w, info->name, names, sizeof info->name);
+    for (int r = 1; r < w->nranks && !*err; r++)
+        if (strcmp(names[r], names[0]) != 0)
+            snprintf(err, sizeof err, "rank 0 has a %s, rank %d a %s: a table is for one kind",
+                     names[0], r, names[r]);
+    return perf_world_refuses(w, err) ? -1 : 0;
 }
 
 static void run_colls(tune_rank *t, FILE *f) {
@@ -224,8 +241,10 @@ static int run_rank(perf_world *w, void *arg) {
     tune_rank t = {.cfg = &q->cfg, .rank = {.world = w, .data = {.nranks = w->nranks}}};
     t.began_us = perf_now_us();
     if (open_rank(&t)) return PERF_EXIT_USAGE;
-    if (t.env.gpu) PERF_MUST(&t.rank, symm_cuda_describe(w->device, &info));
-    t.device = info.name;
+    if (name_device(&t, &info)) {
+        perf_close(&t.rank);
+        return PERF_EXIT_USAGE;
+    }
     t.one = calloc(1, sizeof *t.one + sizeof t.one->row[0]);
     if (!t.one) perf_must(&t.rank, symmOutOfMemory, "a row");
     t.one->n = 1;
@@ -236,6 +255,9 @@ static int run_rank(perf_world *w, void *arg) {
         if (f) t.log = stdout, put_head(f, &t), put_section(f, &t);
         if (f) printf("# %-13s %10s  %-40s %9s\n", "collective", "bytes", "row", "us");
         run_colls(&t, f);
+        if (f && t.left)
+            fprintf(stderr, "symm-tune: %d s were over: the largest sizes, %d, have no rows\n",
+                    q->cfg.seconds, t.left);
         if (f) failed = close_table(&t, f, beside);
     }
     free(t.one);

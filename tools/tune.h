@@ -35,7 +35,7 @@ typedef struct {
 } tune_option;
 
 typedef struct {           /* a size */
-    uint64_t bytes, input; /* as the table of sizes has it; of a rank's input, as rows have it */
+    uint64_t bytes, input; /* as the table of sizes has it; of `count` elements, as rows do */
     int n, chosen;
     tune_option option[TUNE_OPTIONS]; /* the first one runs without a table */
 } tune_size;
@@ -61,6 +61,7 @@ typedef struct {
     symm_plan_rows *one; /* a list of one row */
     double began_us;     /* when it began */
     double done, todo;   /* sizes that were measured; all of them */
+    int left;            /* sizes that the time was too short for */
     const char *device;  /* GPUs: the name of the device */
     FILE *log;           /* rank 0: where the table of sizes goes */
 } tune_rank;

@@ -137,6 +137,12 @@ static int is_short(tune_rank *t) {
     return us > t->cfg->seconds * 1e6 * (t->done + 1) / t->todo;
 }
 
+/* But for the first size of each collective. */
+static int is_over(tune_rank *t, int n) {
+    const double us = perf_world_max(t->rank.world, perf_now_us() - t->began_us);
+    return n && us > t->cfg->seconds * 1e6;
+}
+
 static void measure(tune_rank *t, const perf_case *c, const symm_call *call, tune_size *out) {
     candidates *k = calloc(1, sizeof *k);
     if (!k) perf_must(&t->rank, symmOutOfMemory, "the list of candidates");
@@ -220,6 +226,10 @@ int tune_coll(tune_rank *t, symmColl_t coll, tune_size *out) {
         const symm_call call = {
             .coll = coll, .count = c.count, .type = symmFloat32, .op = SYMM_OP_SUM, .esize = 4};
         if (!c.count) continue;
+        if (is_over(t, n)) {
+            t->left++;
+            continue;
+        }
         perf_lay_case(&t->rank, &c, 0);
         out[n] = (tune_size){.bytes = bytes, .input = symm_plan_message(&call)};
         measure(t, &c, &call, &out[n++]);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "host/coll/plan_table.h"
@@ -29,7 +30,9 @@ static const char good[] = "# of two machines\r\n"
                            "all_reduce_direct warps=8 ctas=64\n"
                            "[gpu ranks=2]\n"
                            "broadcast_ll upto=512 warps=1 ctas=4\n"
-                           "all_gatherv_direct pairs=64 warps=8 ctas=16";
+                           "all_gatherv_direct pairs=64 warps=8 ctas=16\n"
+                           "[gpu ranks=2 quarter=0]\n"
+                           "scatter_ll upto=512 warps=1 ctas=4";
 
 static symm_plan_rows *rows_at(const symm_plan_place *at) {
     symm_plan_rows *rows = NULL;
@@ -51,15 +54,15 @@ static void sections_hold_where_they_say(void) {
     free(r);
     T_CHECK(rows_at(&host4) == NULL);
     r = rows_at(&h200);
-    T_EQ(r->n, 4);
-    T_CHECK(r->row[0].quarter && r->row[0].warps == 2 && r->row[0].ctas == 32);
-    T_CHECK(!r->row[2].quarter && r->row[3].pairs == 64);
+    T_EQ(r->n, 5);
+    T_CHECK(r->row[0].quarter == 1 && r->row[0].warps == 2 && r->row[0].ctas == 32);
+    T_CHECK(r->row[2].quarter == -1 && r->row[3].pairs == 64 && r->row[4].quarter == 0);
     free(r);
     r = rows_at(&other); /* without a device a section is every GPU's */
-    T_EQ(r->n, 2);
+    T_EQ(r->n, 3);
     free(r);
     r = rows_at(&none);
-    T_EQ(r->n, 2);
+    T_EQ(r->n, 3);
     free(r);
 }
 
@@ -121,7 +124,8 @@ static void what_is_wrong_is_said_by_line(void) {
         symm_plan_rows *rows = (void *)&rows;
         T_ERR(symm_plan_table_parse(faults[i].text, "a.table", &host2, &rows), symmInvalidArgument);
         T_CHECK(rows == NULL);
-        T_MSG(symmGetLastError(NULL), "SYMM_PLAN_TABLE: a.table, line ");
+        T_MSG(symmGetLastError(NULL), "SYMM_PLAN_TABLE, line ");
+        T_MSG(symmGetLastError(NULL), ", in a.table");
         T_MSG(symmGetLastError(NULL), faults[i].word);
         T_MSG(symmGetLastError(NULL), faults[i].says);
     }
@@ -164,6 +168,11 @@ static void files(void) {
     unlink(path);
     T_ERR(symm_plan_table_read(path, &host2, &rows), symmSystemError);
     T_MSG(symmGetLastError(NULL), "No such file");
+    T_ERR(symm_plan_table_read("/tmp", &host2, &rows), symmSystemError);
+    T_MSG(symmGetLastError(NULL), "Is a directory");
+    T_EQ(mkfifo(path, 0600), 0); /* nobody writes into it */
+    T_ERR(symm_plan_table_read(path, &host2, &rows), symmSystemError);
+    unlink(path);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -215,8 +224,10 @@ static void gpus_plan_by_it(void) {
     p = plan_at(&env, symmCollAllReduce, 98305); /* built in: LL up to 160 KB */
     T_CHECK(p.kernel == SYMM_KERNEL_AR_DIRECT && p.source == SYMM_PLAN_MEASURED);
     T_EQ(plan_at(&env, symmCollAllReduce, 1 << 30).ctas, 64);
-    T_EQ(plan_at(&env, symmCollBroadcast, 8).source, SYMM_PLAN_SHIPPED); /* no quarter */
+    T_EQ(plan_at(&env, symmCollBroadcast, 512).source, SYMM_PLAN_MEASURED);
+    T_EQ(plan_at(&env, symmCollScatter, 8).source, SYMM_PLAN_SHIPPED); /* a quarter */
     env.quarter = 0;
+    T_EQ(plan_at(&env, symmCollScatter, 8).source, SYMM_PLAN_MEASURED);
     T_EQ(plan_at(&env, symmCollAllReduce, 98305).source, SYMM_PLAN_SHIPPED);
     p = plan_at(&env, symmCollBroadcast, 512);
     T_CHECK(p.kernel == SYMM_KERNEL_BC_LL && p.source == SYMM_PLAN_MEASURED);
@@ -227,6 +238,58 @@ static void gpus_plan_by_it(void) {
     T_EQ(plan_at(&env, symmCollAllReduce, 8).source, SYMM_PLAN_PREDICTED);
     T_EQ(plan_at(&env, symmCollAllGatherv, 0).source, SYMM_PLAN_PREDICTED);
     free(rows);
+}
+
+/* A part that is a packet must fit its place, whatever a row says. */
+static void pairs_fit_a_packet(void) {
+    static const char text[] = "[host ranks=2]\nall_gatherv_pairs pairs=4000000000\n"
+                               "[gpu ranks=2]\nall_gatherv_direct pairs=4000000000 warps=8 ctas=16";
+    for (int gpu = 0; gpu < 2; gpu++) {
+        symm_plan_rows *rows = NULL;
+        T_OK(symm_plan_table_parse(text, "text", gpu ? &h200 : &host2, &rows));
+        const symm_plan_env env = env_of(gpu, rows);
+        const symm_plan p = plan_at(&env, symmCollAllGatherv, 0);
+        T_EQ(p.source, SYMM_PLAN_MEASURED);
+        T_CHECK(p.pairs <= (gpu ? env.scratch.gpu.ll_slot / 2 : env.scratch.host.packet_slot - 64));
+        free(rows);
+    }
+}
+
+typedef struct {
+    int n, kernel[8];
+    uint64_t to[8];
+} listed;
+
+static void list_row(void *arg, const char *coll, uint64_t from, uint64_t to,
+                     const symm_plan *most) {
+    listed *l = arg;
+    (void)from;
+    if (strcmp(coll, "all_reduce") != 0) return;
+    T_CHECK(l->n < 8);
+    l->kernel[l->n] = most->kernel, l->to[l->n++] = to;
+}
+
+/* Also limits between two powers of two, and a kernel for no bytes alone. */
+static void a_list_has_every_limit(void) {
+    static const char text[] = "[host ranks=2]\nall_reduce_push_packet upto=1100\n"
+                               "all_reduce_2shot_packet upto=1900\n"
+                               "all_reduce_push_packet upto=4000\n";
+    symm_plan_rows *rows = NULL;
+    listed l = {0};
+    T_OK(symm_plan_table_parse(text, "text", &host2, &rows));
+    symm_plan_env env = env_of(0, rows);
+    symm_plan_table(&env, list_row, &l);
+    T_EQ(l.n, 4);
+    T_CHECK(l.kernel[0] == SYMM_KERNEL_AR_PUSH && l.to[0] == 1100);
+    T_CHECK(l.to[1] == 1900 && l.kernel[2] == SYMM_KERNEL_AR_PUSH && l.to[2] == 4000);
+    T_CHECK(l.kernel[3] == SYMM_KERNEL_AR_ZEROCOPY && l.to[3] == UINT64_MAX);
+    free(rows);
+    l.n = 0;
+    env = env_of(0, NULL);
+    env.scratch.host.packet_slot = 0;
+    symm_plan_table(&env, list_row, &l);
+    T_EQ(l.n, 2);
+    T_CHECK(l.kernel[0] == SYMM_KERNEL_AR_PUSH && l.to[0] == 0);
 }
 
 static void a_plan_says_where_it_comes_from(void) {
@@ -245,4 +308,4 @@ static void a_plan_says_where_it_comes_from(void) {
 
 T_MAIN(T(sections_hold_where_they_say), T(a_line_is_read_as_it_was_written),
        T(what_is_wrong_is_said_by_line), T(files), T(the_host_plans_by_it), T(gpus_plan_by_it),
-       T(a_plan_says_where_it_comes_from))
+       T(pairs_fit_a_packet), T(a_list_has_every_limit), T(a_plan_says_where_it_comes_from))

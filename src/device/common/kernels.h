@@ -64,8 +64,9 @@ typedef struct {
     symm_kernel_id kernel;
     int max_ranks;   /* 0: any */
     int cores;       /* host backend: SYMM_CORES_ */
-    int quarter;     /* GPUs, 1: where CTAs have a quarter of a multiprocessor at most */
-    uint64_t upto;   /* bytes of this rank's input; 0: any */
+    int quarter;     /* GPUs, 1: where CTAs have a quarter of a multiprocessor at most. Of a table:
+                      * 0: where they have more; -1: everywhere */
+    uint64_t upto;   /* bytes of `count` elements; 0: any */
     uint32_t pairs;  /* a count per rank: bytes of a pair that go as a packet */
     int warps, ctas; /* GPUs: warps of a CTA as long as there are fewer than `ctas` of these; then
                       * more */

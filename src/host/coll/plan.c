@@ -104,7 +104,7 @@ const symm_plan_row *symm_plan_first(const symm_plan_env *env, const symm_call *
         if (symm_kernels[r->kernel].coll != call->coll) continue;
         if (r->max_ranks && env->nranks > r->max_ranks) continue;
         if (!env->gpu && r->cores != SYMM_CORES_ANY && r->cores != cores) continue;
-        if (r->quarter && !env->quarter) continue;
+        if (r->quarter == 1 && !env->quarter) continue;
         if (r->upto && bytes > r->upto) continue;
         if (symm_plan_can(env, call, r->kernel, NULL)) return r;
     }
@@ -121,7 +121,9 @@ static const symm_plan_row *pick(const symm_plan_env *env, const symm_call *call
 
 /* A packet must fit its slot, if there is one. */
 static uint32_t pick_pairs(const symm_plan_env *env, const symm_plan_row *row) {
-    return env->scratch.host.packet_slot < SYMM_PACKET_STRIDE ? 0 : row->pairs;
+    const uint64_t slot = env->scratch.host.packet_slot,
+                   fit = slot < SYMM_PACKET_STRIDE ? 0 : slot - SYMM_PACKET_STRIDE;
+    return row->pairs < fit ? row->pairs : (uint32_t)fit;
 }
 
 static int pick_ctas(const symm_plan_env *env) {
@@ -403,6 +405,20 @@ static uint64_t last_of(const symm_plan_env *env, int coll, uint64_t lo, uint64_
     return lo;
 }
 
+/* Where another row may begin behind `at`: powers of two, between which the rows of coll.def have
+ * one limit, and the limits of SYMM_PLAN_TABLE. */
+static uint64_t next_look(const symm_plan_env *env, int coll, uint64_t at) {
+    uint64_t next = 1;
+    SYMM_ASSERT(coll >= 0 && coll < symmNumColls);
+    while (next <= at) next *= 2;
+    for (int i = 0; env->rows && i < env->rows->n; i++) {
+        const symm_plan_row *r = &env->rows->row[i];
+        const int own = (int)symm_kernels[r->kernel].coll == coll;
+        if (own && r->upto >= at && r->upto + 1 < next) next = r->upto + 1;
+    }
+    return next;
+}
+
 void symm_plan_table(const symm_plan_env *env,
                      void (*row)(void *arg, const char *coll, uint64_t from, uint64_t to,
                                  const symm_plan *most),
@@ -411,15 +427,18 @@ void symm_plan_table(const symm_plan_env *env,
     for (int c = 0; c < symmNumColls; c++) {
         uint64_t from = 0;
         symm_plan last = plan_bytes(env, c, 0);
-        for (uint64_t at = 1; at <= end; at *= 2) { /* limits are found between powers of two */
+        for (uint64_t seen = 0, at = 1; at <= end;) {
             const symm_plan plan = plan_bytes(env, c, at);
-            if (same_row(&plan, &last)) continue;
-            uint64_t to = last_of(env, c, from > at / 2 ? from : at / 2, at);
+            if (same_row(&plan, &last)) {
+                seen = at;
+                at = next_look(env, c, at);
+                continue;
+            }
+            const uint64_t to = last_of(env, c, from > seen ? from : seen, at);
             last = plan_bytes(env, c, to);
             if (last.kernel != SYMM_KERNEL_COUNT) row(arg, symm_coll_name(c), from, to, &last);
-            from = to + 1;
+            from = to + 1; /* there may be another limit before `at` */
             last = plan_bytes(env, c, from);
-            at /= 2; /* there may be another limit before `at` */
         }
         last = plan_bytes(env, c, end);
         if (last.kernel != SYMM_KERNEL_COUNT) row(arg, symm_coll_name(c), from, UINT64_MAX, &last);

@@ -50,7 +50,8 @@ void symm_plan_budget(symm_plan_env *env, int room, int asked, int first) {
 static const symm_plan_row *measured(const symm_plan_env *env, const symm_call *call) {
     const symm_plan_rows *rows = env->rows;
     for (int i = 0; rows && i < rows->n; i++)
-        if (rows->row[i].quarter == env->quarter && symm_plan_first(env, call, &rows->row[i], 1))
+        if ((rows->row[i].quarter < 0 || rows->row[i].quarter == env->quarter) &&
+            symm_plan_first(env, call, &rows->row[i], 1))
             return &rows->row[i];
     return NULL;
 }

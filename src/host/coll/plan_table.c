@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/check.h"
 #include "base/fd.h"
@@ -27,8 +28,9 @@ typedef struct {
 /* ---- words ----------------------------------------------------------------------------------- */
 
 static symmResult_t bad(const reader *r, const char *what) {
-    return SYMM_ERR(symmInvalidArgument, "SYMM_PLAN_TABLE: %s, line %d: '%s': %s", r->name, r->line,
-                    r->word, what);
+    /* The file last: peers get 190 characters. */
+    return SYMM_ERR(symmInvalidArgument, "SYMM_PLAN_TABLE, line %d: '%.60s': %s, in %s", r->line,
+                    r->word, what, r->name);
 }
 
 /* The next word of a line that ends at `end`; value: behind =, "" without. 1: there was one, 0:
@@ -98,7 +100,7 @@ static symmResult_t begin_section(reader *r, const char *at, const char *end) {
     gpu = !strcmp(r->word, "gpu");
     if ((!gpu && strcmp(r->word, "host")) || *r->value)
         return bad(r, "a section is of the backend host or gpu");
-    r->section = (symm_plan_row){.max_ranks = 0};
+    r->section = (symm_plan_row){.quarter = gpu ? -1 : 0};
     holds = gpu == r->at->gpu;
     while ((more = next_word(r, &at, end - 1)) > 0) {
         const char *device = NULL;
@@ -188,6 +190,11 @@ symmResult_t symm_plan_table_parse(const char *text, const char *name, const sym
 
 /* NULL: errno says why. */
 static char *read_file(const char *path) {
+    struct stat st;
+    if (!stat(path, &st) && !S_ISREG(st.st_mode)) { /* a pipe could be waited for for ever */
+        errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+        return NULL;
+    }
     FILE *f = symm_fd_read(path);
     if (!f) return NULL;
     char *text = malloc(MOST_BYTES + 1);
@@ -208,7 +215,9 @@ symmResult_t symm_plan_table_read(const char *path, const symm_plan_place *at,
                                   symm_plan_rows **rows) {
     *rows = NULL;
     char *text = read_file(path);
-    if (!text) return SYMM_ERR(symmSystemError, "SYMM_PLAN_TABLE: %s: %s", path, strerror(errno));
+    if (!text)
+        return SYMM_ERR(symmSystemError, "SYMM_PLAN_TABLE cannot be read: %s: %s", strerror(errno),
+                        path);
     const symmResult_t r = symm_plan_table_parse(text, path, at, rows);
     free(text);
     return r;
@@ -231,9 +240,10 @@ symm_plan_rows *symm_plan_rows_copy(const symm_plan_rows *rows) {
 
 void symm_plan_table_section(const symm_plan_place *at, const symm_plan_row *row, char *text,
                              size_t cap) {
+    char quarter[24] = "";
+    if (row->quarter >= 0) snprintf(quarter, sizeof quarter, " quarter=%d", row->quarter);
     if (at->gpu)
-        snprintf(text, cap, "[gpu ranks=%d quarter=%d device=\"%s\"]", at->nranks, row->quarter,
-                 at->device);
+        snprintf(text, cap, "[gpu ranks=%d%s device=\"%s\"]", at->nranks, quarter, at->device);
     else
         snprintf(text, cap, "[host ranks=%d cores=%s]", at->nranks,
                  row->cores == SYMM_CORES_FEW ? "few" : "enough");

@@ -10,9 +10,11 @@
  *
  * A section holds for communicators of so many ranks, of a backend. cores: host backend, `few`
  * where there are more ranks than cores, else `enough`. quarter: GPUs, 1 where a CTA has a quarter
- * of a multiprocessor at most. device: the GPU's name as its driver has it; without, every GPU.
- * A row: a kernel, as symm-info lists them; upto: bytes of a rank's input, without: any; of GPUs
- * warps and ctas, as coll.def has them; pairs: calls with a count per rank. Of a section the first
+ * of a multiprocessor at most, 0 where it has more. device: the GPU's name as its driver has it.
+ * Without one of these words a section holds whatever it is.
+ * A row: a kernel, as symm-info lists them; upto: bytes of `count` elements, without: any; of GPUs
+ * warps and ctas, as coll.def has them; pairs: calls with a count per rank, up to what a packet's
+ * place holds. Of a section the first
  * row that fits a call wins. Where none does, coll.def decides.
  *
  * What runs depends on the rows, so ranks whose rows differ make no communicator. Any thread; no

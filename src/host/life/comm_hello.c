@@ -91,7 +91,8 @@ static symmResult_t load_rows(symm_comm *c) {
     if (c->cuda) at.device = info.name;
     SYMM_TRY(symm_plan_table_read(path, &at, &c->calls.rows));
     if (c->calls.rows)
-        SYMM_INFO("%s has %d rows for these ranks", path, c->calls.rows->n);
+        SYMM_INFO("%s has %d rows for these ranks, if cores or quarter are as its sections say",
+                  path, c->calls.rows->n);
     else
         SYMM_INFO("%s has no row for %d ranks on %s", path, c->nranks,
                   c->cuda ? at.device : "the host backend");
