@@ -48,6 +48,17 @@ static int offer(symm_mesh *m, uint64_t number) {
     const uint64_t w[2] = {number, ~number};
     return symm_mesh_offer(m, 0, SYMM_MSG_WORD, w, sizeof w);
 }
+/* Words until there is no room, which stays so: what the system has sent it frees a little later.
+ * The number of the next one. */
+static uint64_t fill(symm_mesh *m) {
+    uint64_t number = 1;
+    do {
+        while (number < MOST && offer(m, number)) number++;
+        usleep(100000);
+    } while (number < MOST && offer(m, number) && ++number);
+    T_CHECK(number < MOST);
+    return number;
+}
 static void say(symm_mesh *m, uint64_t *number, int count) {
     for (int i = 0; i < count; i++) {
         ++*number;
@@ -324,8 +335,7 @@ static void full_rank(int rank, int n, void *arg) {
     symm_mesh_news news;
     uint64_t number = 1;
     if (rank == 1) {
-        while (number < MOST && offer(m, number)) number++;
-        T_CHECK(number < MOST);
+        number = fill(m);
         T_EQ(offer(m, number), 0);
         kit_barrier(k, n);
         do symm_mesh_push(m); /* the other one reads now */
@@ -369,8 +379,7 @@ static void last_rank(int rank, int n, void *arg) {
     symm_mesh *m = open_with(k, rank, n, &e);
     uint64_t number = 1;
     if (rank == 1) {
-        while (number < MOST && offer(m, number)) number++;
-        T_CHECK(number < MOST);
+        number = fill(m);
         for (int i = 0; i < 20 && k->value; i++) /* all but the first ones are repetitions */
             symm_agree_revoke(m, symmTimeout, 1, "a stage", i ? "again" : "behind many");
         symm_mesh_leave(m);
