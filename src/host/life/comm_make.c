@@ -423,8 +423,9 @@ static symmResult_t build(symm_comm *c) {
 static symmResult_t settle_and_build(symm_comm *c) {
     SYMM_TRY(symm_comm_settle(c, c->exchange.boot, symmSuccess));
     const symmResult_t r = build(c);
+    if (!r) return r; /* it lives: another thread may be ending it */
     SYMM_ASSERT(c->exchange.boot);
-    if (r == symmNotSupported || (r && c->nranks > SYMM_MAX_RANKS))
+    if (r == symmNotSupported || c->nranks > SYMM_MAX_RANKS)
         return symm_comm_settle(c, c->exchange.boot, r);
     return r;
 }
