@@ -9,9 +9,9 @@
  *    used again. It may wait for its receive, but not if what the receiver has not received yet
  *    fits the room that a pair of ranks has (less if SYMM_SCRATCH is small).
  *      - Host: 1 MiB up to 8 ranks, 64 KiB with more; at most 64 messages, of which 8 may be larger
- *        than 8 KiB. A message counts as its bytes, rounded up to a multiple of 64, and lies in one
- *        piece: before one that does not fit in front of the room's end, what is left there counts
- *        too.
+ *        than 8 KiB. A message counts as its bytes, rounded up to a multiple of 64. It lies in one
+ *        piece: if it does not fit between the last one and the end of the room, what is left there
+ *        counts too.
  *      - GPUs: 1 MiB up to 4 ranks, 512 KiB up to 8, 64 KiB up to 64, 32 KiB with more. A message
  *        counts as its bytes and 16, rounded up to a multiple of 480; several may be 1.4 times the
  *        room together.

@@ -131,22 +131,16 @@ static void keep_finalists(candidates *k) {
     for (int i = 0; i < k->n; i++) k->at[i].n = 0;
 }
 
-/* Whether the time that is left asks for less; all ranks find the same. */
-static int is_short(tune_rank *t) {
+/* How much of the time has gone, 1: all of it; the same on all ranks. */
+static double gone(tune_rank *t) {
     const double us = perf_world_max(t->rank.world, perf_now_us() - t->began_us);
-    return us > t->cfg->seconds * 1e6 * (t->done + 1) / t->todo;
-}
-
-/* But for the first size of each collective. */
-static int is_over(tune_rank *t, int n) {
-    const double us = perf_world_max(t->rank.world, perf_now_us() - t->began_us);
-    return n && us > t->cfg->seconds * 1e6;
+    return us / (t->cfg->seconds * 1e6);
 }
 
 static void measure(tune_rank *t, const perf_case *c, const symm_call *call, tune_size *out) {
     candidates *k = calloc(1, sizeof *k);
     if (!k) perf_must(&t->rank, symmOutOfMemory, "the list of candidates");
-    const int hasty = is_short(t);
+    const int hasty = gone(t) > (t->done + 1) / t->todo;
     add_kernels(t, call, k);
     const int kernels = k->n;
     if (kernels > 1 || t->env.gpu) run_passes(t, c, k, 0, hasty ? 1 : PASSES);
@@ -226,7 +220,7 @@ int tune_coll(tune_rank *t, symmColl_t coll, tune_size *out) {
         const symm_call call = {
             .coll = coll, .count = c.count, .type = symmFloat32, .op = SYMM_OP_SUM, .esize = 4};
         if (!c.count) continue;
-        if (is_over(t, n)) {
+        if (gone(t) > 1 && n) { /* the first size of each collective is measured */
             t->left++;
             continue;
         }
