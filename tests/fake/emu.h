@@ -19,6 +19,16 @@ extern "C" {
 typedef void (*emu_kernel)(const symm_args a);
 emu_kernel emu_find(const char *name); /* symm_all_reduce_ll_f32_n2; NULL: not compiled in */
 
+typedef struct { /* what copy engines do, as a kernel, and the one that comes before them */
+    emu_kernel meet, copy;
+    int n;
+    struct {
+        char *to;
+        const char *from;
+        uint64_t bytes;
+    } at[16];
+} emu_copies;
+
 typedef struct { /* one launch */
     emu_kernel kernel;
     symm_args args;
@@ -27,6 +37,8 @@ typedef struct { /* one launch */
      * the end of that kernel, or at a release there, before the wait (griddepcontrol.wait) of which
      * they come. */
     int early;
+    /* Before it come `meet`, with the same arguments, and these. NULL: nothing. */
+    const emu_copies *copies;
 } emu_launch;
 
 /* Runs launches[rank][0..calls) of each rank, one after the other on a rank, while ranks get as far

@@ -93,6 +93,19 @@ extern "C" void emu_scattered(const symm_args a) {
         }
 }
 
+/* What copy engines do between two kernels of a call; a.src: which. One warp. */
+extern "C" void emu_copies_run(const symm_args a) {
+    const emu_copies &k = *(const emu_copies *)a.src;
+    for (int i = 0; i < k.n; i++)
+        for (uint64_t b = 0; b < k.at[i].bytes; b += 16 * blockDim.x) {
+            uint32_t v[4];
+            const uint64_t at = b + threadIdx.x * 16;
+            const int64_t left = (int64_t)(k.at[i].bytes - at);
+            load_user(v, k.at[i].from + at, left, alignment(k.at[i].from));
+            store_user(k.at[i].to + at, v, left, alignment(k.at[i].to));
+        }
+}
+
 /* Kernels of sends and receives have other arguments: a.src says where they are. */
 extern "C" void emu_p2p(const symm_args a) {
     symm_p2p_n0(*(const symm_gpu_p2p_args *)a.src);
@@ -161,7 +174,8 @@ static const struct {
     ONE(emu_join_f32) ONE(emu_join_bf16) ONE(emu_join_u8)
 #endif
     ONE(emu_p2p) ONE(emu_p2p_list) ONE(emu_onesided) ONE(emu_flag) ONE(emu_wait_and_look)
-    ONE(symm_barrier_word_n0) ONE(emu_scatter) ONE(emu_scattered)
+    ONE(symm_barrier_word_n0) ONE(symm_copies_n0) {"emu_copies", emu_copies_run},
+    ONE(emu_scatter) ONE(emu_scattered)
     /* clang-format on */
 };
 

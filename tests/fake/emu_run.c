@@ -69,6 +69,8 @@ typedef struct {
 typedef struct {
     const emu_launch *next;
     int left; /* launches after the one under way */
+    int step; /* of the next one: what of that which comes before it was launched */
+    emu_launch before;
     unsigned running;
     fiber *fibers;
     cta *ctas;
@@ -496,11 +498,23 @@ static void start(fiber *f, emu_place place, const emu_launch *l, cta *c, int ra
     make_ready(f);
 }
 
+/* The next launch, or what comes before it. */
+static const emu_launch *next_of(rank_state *r) {
+    const emu_launch *l = r->next;
+    if (!l->copies || r->step == 2) return r->step = 0, r->left--, r->next++;
+    r->before = (emu_launch){l->copies->meet, l->args, 1, 2 * WARP, 0, NULL};
+    if (r->step++) {
+        r->before.kernel = l->copies->copy;
+        r->before.threads = WARP;
+        r->before.args.src = l->copies;
+    }
+    return &r->before;
+}
+
 static void launch(int rank) {
     rank_state *r = &e.rank[rank];
     drop(r);
-    const emu_launch *l = r->next++;
-    r->left--;
+    const emu_launch *l = next_of(r);
     r->nctas = l->ctas;
     r->nfibers = r->running = l->ctas * l->threads;
     r->ctas = need(calloc(r->nctas, sizeof *r->ctas));

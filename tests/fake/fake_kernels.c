@@ -38,6 +38,7 @@ static int meet(const run *r, uint32_t step) {
     return 0;
 }
 
+/* Words behind which copies have been given are those of the copies, and are there already. */
 static int signatures(const run *r, uint64_t *scalars) {
     const symm_args *a = r->a;
     const unsigned at = r->epoch & 1;
@@ -45,7 +46,7 @@ static int signatures(const run *r, uint64_t *scalars) {
     if (a->scalar_ptr) memcpy(&mine, a->scalar_ptr, a->esize);
     for (int p = 0; p < a->nranks; p++) {
         symm_gpu_inbox *box = &ctl_of(a, p)->inbox[a->rank];
-        memcpy(box->scalar[at], &mine, sizeof mine);
+        if (!(a->flags & SYMM_ARG_COPIES) || r->meets) memcpy(box->scalar[at], &mine, sizeof mine);
         give(&box->sig[at], (uint64_t)r->epoch << 32 | a->sig);
     }
     for (int p = 0; p < a->nranks; p++) {
@@ -139,8 +140,22 @@ static void move(const symm_args *a, symmColl_t coll) {
         T_CHECK(copy);
         own.src = memcpy(copy, a->src, bytes);
     }
-    if (!move_all(&r, row, scalars)) close_run(&r);
+    const int copied = own.flags & SYMM_ARG_COPIES && r.ctl->copied == r.epoch;
+    if (copied ? !meet(&r, 1) : !move_all(&r, row, scalars)) close_run(&r);
     free(copy);
+}
+
+/* As copies_meet of direct.cuh. */
+static void kernel_copies(const cu_launch_config *config, void **args) {
+    const symm_args *a = args[0];
+    run r = {.a = a, .meets = 1};
+    uint64_t words[SYMM_MAX_RANKS];
+    int same = a->scalar != 0;
+    (void)config;
+    if (open_run(&r, words)) return;
+    for (int p = 0; p < a->nranks; p++) same &= words[p] == a->scalar;
+    r.ctl->copied = same ? r.epoch : 0;
+    if (!same && a->scalar) __atomic_store_n(&host_of(a, a->rank)->astray, 1, __ATOMIC_RELAXED);
 }
 
 /* ---- with a count per rank: chunks for all ranks lie beside each other in scratch ------------ */
@@ -489,6 +504,8 @@ void fake_kernels_install(int devices, int fabric) {
     const size_t size = sizeof(symm_gpu_p2p_args);
     fake_cuda_kernel("symm_p2p_n0", kernel_messages, 1, &size);
     fake_cuda_kernel("symm_p2p_list_n0", kernel_message_list, 1, &size);
+    const size_t copies = sizeof(symm_args);
+    fake_cuda_kernel("symm_copies_n0", kernel_copies, 1, &copies);
     const size_t onesided = sizeof(symm_gpu_onesided_args);
     fake_cuda_kernel("symm_onesided_n0", fake_onesided, 1, &onesided);
 }

@@ -18,6 +18,7 @@ typedef struct {
     const symm_args *a;
     symm_gpu_ctl *ctl;
     uint32_t epoch;
+    int meets; /* 1: it is what comes before copies */
 } run;
 
 static inline char *flat(const symm_args *a, int rank, uint64_t off) {

@@ -28,6 +28,7 @@ typedef struct { /* the last launch of a rank */
     cu_launch_config config;
     cu_launch_attr attr;
     symm_args args;
+    symm_args copies;           /* of the last kernel before copies */
     symm_extents extents;       /* of the last call with a count per rank */
     symm_gpu_p2p_args messages; /* of a kernel of sends and receives */
     symm_gpu_onesided_args onesided;
@@ -57,6 +58,7 @@ static void gk_note(const cu_launch_config *config, void **args) {
     l->config.attrs = NULL;
     if (config->num_attrs) l->attr = config->attrs[0];
     memcpy(&l->args, a, sizeof *a);
+    if (!strncmp(l->kernel, "symm_copies", 11)) memcpy(&l->copies, a, sizeof l->copies);
     if (!strncmp(l->kernel, "symm_p2p", 8)) memcpy(&l->messages, a, sizeof l->messages);
     if (!strncmp(l->kernel, "symm_onesided", 13)) memcpy(&l->onesided, a, sizeof l->onesided);
     gk_end(a, config->grid_x);
@@ -104,6 +106,8 @@ static inline void gk_kernels(void) {
     const size_t size = sizeof(symm_gpu_p2p_args);
     fake_cuda_kernel("symm_p2p_n0", gk_note, 1, &size);
     fake_cuda_kernel("symm_p2p_list_n0", gk_note, 1, &size);
+    const size_t copies = sizeof(symm_args);
+    fake_cuda_kernel("symm_copies_n0", gk_note, 1, &copies);
     const size_t onesided = sizeof(symm_gpu_onesided_args);
     fake_cuda_kernel("symm_onesided_n0", gk_note, 1, &onesided);
 }

@@ -39,6 +39,7 @@ static struct {
     symm_ctl *host;
     sample call[CALLS];
     emu_launch launch[RANKS * CALLS];
+    emu_copies copies[RANKS * CALLS]; /* of each launch that has some */
 } k;
 
 static uint32_t draw(uint32_t n) {
@@ -116,6 +117,37 @@ static uint64_t own_at(const sample *s, int side, int part, int rank) {
     return part_at(s, side, rank, part) * s->call.esize;
 }
 
+/* Copy engines: the places on all ranks are those of one that has both buffers. */
+static int by_copies(const sample *s) {
+    return symm_kernels[s->plan.kernel].copies != 0;
+}
+static void place_as_one(sample *s, int in_place) {
+    const int one = symm_colls[s->call.coll].flags & SYMM_COLL_ROOT ? s->call.root : 0;
+    for (int r = 0; r < k.n; r++) {
+        s->src[r] = s->src[one], s->dst[r] = s->dst[one], s->staged[r] = 0;
+        if (in_place && coll_out(s->call.coll, k.n) > coll_in(s->call.coll, k.n))
+            s->src[r] = s->dst[r] + own_at(s, 1, coll_send_part(s->call.coll, r), r);
+    }
+}
+/* Whether each rank gives copies to its stream, and they load from where the sources are; the word
+ * of each rank. As copies.c has it, for one window at the same place on all ranks. */
+static int is_copied(const sample *s, uint64_t *word) {
+    const int coll = s->call.coll, rooted = symm_colls[coll].flags & SYMM_COLL_ROOT,
+              gathers = coll_out(s->call.coll, k.n) > coll_in(s->call.coll, k.n);
+    const uint64_t part = s->call.count * s->call.esize;
+    int alike = by_copies(s) && part;
+    for (int r = 0; r < k.n && by_copies(s); r++) {
+        const int gives = !rooted || r == s->call.root,
+                  within = gathers && s->src[r] == s->dst[r] + (unsigned)r * part,
+                  swapped = symm_colls[coll].swaps && s->src[r] == s->dst[r],
+                  out = gives && !within ? OUT_SRC : OUT_DST;
+        word[r] = 1 + 2 * (gives && !within ? s->src[r] : s->dst[r]) + (uint64_t)within;
+        if (s->staged[r] & out || swapped || !part) word[r] = 0;
+        alike &= word[r] && word[r] == word[0];
+    }
+    return alike;
+}
+
 /* Room for both buffers on every rank, apart. */
 static void place(sample *s) {
     const uint64_t half = WINDOW / 2 - GUARD;
@@ -146,6 +178,7 @@ static void place(sample *s) {
                        : s->call.type == symmBfloat16 ? 0x3f80u + (draw(3) << 6)
                                                       : draw(5);
     }
+    if (by_copies(s) && draw(4)) place_as_one(s, in_place);
     /* all that is loaded is in windows, and where it goes is not */
     if (s->call.coll == symmCollReduce && !in_place && !draw(4)) s->staged[s->call.root] = OUT_DST;
 }
@@ -202,8 +235,37 @@ static inline void draw_call(sample *s, const symm_plan_env *base) {
     if (s->call.count) place(s);
 }
 
+/* What rank copies: the own part, then those of its peers. */
+static void set_copies(const sample *s, int rank, emu_launch *l) {
+    const symmColl_t coll = s->call.coll;
+    emu_copies *c = &k.copies[l - k.launch];
+    uint64_t word[RANKS] = {0};
+    const uint64_t part = s->call.count * s->call.esize;
+    const int each = coll_in(coll, k.n) > 1, rooted = symm_colls[coll].flags & SYMM_COLL_ROOT,
+              gathers = !each && coll_out(coll, k.n) > 1;
+    is_copied(s, word);
+    *c = (emu_copies){emu_find("symm_copies_n0"), emu_find("emu_copies"), 0, {{0}}};
+    T_CHECK(c->meet && c->copy);
+    l->copies = c;
+    l->args.flags |= SYMM_ARG_COPIES;
+    l->args.scalar = word[rank];
+    for (int q = 0; q < k.n && word[rank]; q++) {
+        const int p = (rank + q) % k.n,
+                  within = gathers && s->src[rank] == s->dst[rank] + (unsigned)rank * part;
+        const uint64_t from = rooted && rank != s->call.root ? s->dst[rank]
+                              : within                       ? s->dst[rank] + (unsigned)p * part
+                                       : s->src[rank] + (each ? (unsigned)rank * part : 0),
+                       to = s->dst[rank] + (coll_out(coll, k.n) > 1 ? (unsigned)p * part : 0);
+        if ((rooted && p != s->call.root) || (q == 0 && from == to)) continue;
+        c->at[c->n].from = (const char *)window(p) + from;
+        c->at[c->n].to = (char *)window(rank) + to;
+        c->at[c->n++].bytes = part;
+    }
+}
+
 static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu_launch *l) {
-    const symm_kernel_row *row = &symm_kernels[s->plan.kernel];
+    const symm_kernel_row *own = &symm_kernels[s->plan.kernel],
+                          *row = own->copies ? &symm_kernels[own->copies] : own;
     char name[96], type[16] = "";
     for (unsigned t = 0; t < sizeof types / sizeof types[0]; t++)
         if (row->flags & SYMM_K_TYPED && types[t].type == s->call.type)
@@ -253,6 +315,8 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
         l->args.src = NULL, l->args.src_off = SYMM_STAGED;
     if (!coll_out_at(s->call.coll, k.n, is_root) || !buffer(s, 1, rank))
         l->args.dst = NULL, l->args.dst_off = SYMM_STAGED;
+    l->copies = NULL;
+    if (by_copies(s)) set_copies(s, rank, l);
 }
 
 /* ---- what it means --------------------------------------------------------------------------- */
@@ -307,6 +371,31 @@ static inline void windows_are_as_modelled(uint64_t seed) {
                  (unsigned long long)seed, r, k.n, i, is[i], want[i], text);
         return;
     }
+}
+
+/* The kernel that ends its calls. */
+static inline const symm_kernel_row *ends(int kernel) {
+    const symm_kernel_row *row = &symm_kernels[kernel];
+    return row->copies ? &symm_kernels[row->copies] : row;
+}
+
+/* Whether the rank has given copies in a call that the kernel had to move. */
+static inline int went_astray(int rank) {
+    int astray = 0;
+    for (int c = 0; c < k.calls; c++) {
+        uint64_t word[RANKS] = {0};
+        astray |= !is_copied(&k.call[c], word) && word[rank];
+    }
+    return astray;
+}
+static inline void astray_ranks_say_so(uint64_t seed) {
+    char text[1024] = "";
+    describe(text, sizeof text);
+    for (int r = 0; r < k.n; r++)
+        T_CHECKF(!k.host[r].astray == !went_astray(r), "T_SEED=%llu: rank %d of %d: %s;%s",
+                 (unsigned long long)seed, r, k.n,
+                 k.host[r].astray ? "has copied for nothing, it says" : "does not say that it has",
+                 text);
 }
 
 static inline void draw_calls(uint64_t seed) {

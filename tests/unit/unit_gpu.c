@@ -11,9 +11,10 @@ static symmComm_t comms[GK_RANKS];
 /* ---- creation ------------------------------------------------------------------------------- */
 
 /* Kernels that a communicator of n ranks may launch, by the rows of coll.def: one for each type
- * where they reduce; the two of sends and receives; that of one-sided calls. */
+ * where they reduce; the two of sends and receives; that of one-sided calls; with peers the one
+ * that goes before copies. */
 static unsigned loaded(int n) {
-    unsigned count = 3;
+    unsigned count = 3 + (n > 1);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *row = &symm_kernels[k];
         if (row->flags & SYMM_K_GPU && n >= row->min_ranks &&

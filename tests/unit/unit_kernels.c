@@ -5,10 +5,11 @@
 #include "kernel_kit.h"
 
 /* The ways of direct kernels. */
-enum { STRAIGHT, STRAIGHT_OFF, PULLED, LINES, FEW_LINES, STAGED, WAYS };
+enum { STRAIGHT, STRAIGHT_OFF, PULLED, LINES, FEW_LINES, STAGED, COPIED, WAYS };
 static const char *const way_names[] = {"between windows",     "the same, off a multiple of 16",
                                         "loads from the peer", "lines",
-                                        "lines of some warps", "staging"};
+                                        "lines of some warps", "staging",
+                                        "copy engines"};
 
 static int reduces_in_windows(const symm_kernel_row *row) {
     return row->staged && coll_reduces(row->coll);
@@ -36,14 +37,16 @@ static int way_of_hop(const sample *s) {
     for (int r = 0; r < k.n; r++)
         if (coll_out_at(s->call.coll, k.n, s->call.root == r))
             straight &= !(s->staged[r] & OUT_DST) && s->dst[r] % 16 == 0;
-    return straight && symm_kernels[s->plan.kernel].stages_dst ? STRAIGHT : STAGED;
+    return straight && ends((int)s->plan.kernel)->stages_dst ? STRAIGHT : STAGED;
 }
 static int varies(int kernel) { /* -1: of unit_multicast_kernels */
     const symm_kernel_row *row = &symm_kernels[kernel];
     return row->multicast ? -1 : symm_coll_varies(&symm_colls[row->coll]);
 }
 /* Whether the tests should see it go so. */
-static int has_way(const symm_kernel_row *row, int way) {
+static int has_way(const symm_kernel_row *own, int way) {
+    const symm_kernel_row *row = ends((int)(own - symm_kernels));
+    if (way == COPIED) return own->copies != 0;
     if (way == PULLED) return reduces_in_windows(row) && !symm_coll_varies(&symm_colls[row->coll]);
     if (row->relay) return 1;
     if (symm_coll_varies(&symm_colls[row->coll]))
@@ -53,6 +56,8 @@ static int has_way(const symm_kernel_row *row, int way) {
 
 /* Between windows, where all buffers are in some and have the same alignment. */
 static int way_of(const sample *s) {
+    uint64_t word[RANKS] = {0};
+    if (is_copied(s, word)) return COPIED;
     if (!symm_kernels[s->plan.kernel].relay) return way_of_hop(s);
     const uint64_t first = s->dst[0], part = s->call.count * s->call.esize;
     int alike = !coll_reduces(s->call.coll) || first % s->call.esize == 0;
@@ -107,6 +112,7 @@ static void run_case(uint64_t seed, int *seen, int (*ways)[WAYS], int fresh) {
     describe(text, sizeof text);
     T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed, k.n, why, text);
     if (!r) windows_are_as_modelled(seed);
+    if (!r) astray_ranks_say_so(seed);
     end();
 }
 
@@ -317,8 +323,8 @@ static void a_source_is_the_programs_again(void) {
         const uint64_t seed = 14000 + first_seed() + i;
         draw_calls(seed);
         const sample *s = &k.call[k.calls - 1];
-        const int loads =
-            is_pulled(s) || (symm_kernels[s->plan.kernel].relay && way_of(s) == PULLED);
+        const int loads = is_pulled(s) || (by_copies(s) && way_of(s) == COPIED) ||
+                          (symm_kernels[s->plan.kernel].relay && way_of(s) == PULLED);
         pulled += loads;
         for (int c = 0; c < k.calls && (loads || i % 40 == 0); c++) model_call(&k.call[c]);
         if (loads || i % 40 == 0) {

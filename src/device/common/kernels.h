@@ -50,7 +50,9 @@ typedef struct {
     /* Over the multicast range, whole numbers of 16 bytes; SYMM_CAST_: the buffers that must be
      * bound there */
     int multicast;
-    int relay;                  /* GPUs: the kernel whose lines it may send instead; 0: none */
+    int relay;  /* GPUs: the kernel whose lines it may send instead; 0: none */
+    int copies; /* GPUs: copy engines move the data (copies.h), and this kernel ends the call; 0:
+                 * not so */
     int stages_src, stages_dst; /* a buffer in no window goes through scratch */
 } symm_kernel_row;
 

@@ -234,6 +234,8 @@ typedef struct {
     symm_call_log call_log;
     symm_p2p_note p2p;
     symm_unequal unequal;
+    uint64_t astray; /* GPUs, owner only: not 0 once copies have been for nothing (copies.h) */
+    uint64_t pad[7]; /* to a line */
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_way way;
     symm_ahead ahead;
@@ -347,7 +349,9 @@ typedef struct {
         [SYMM_GPU_MAX_CTAS];
     uint32_t over; /* owner only: 1 once a kernel has left early; those behind it leave at once */
     uint32_t told; /* owner only: 1 once a kernel of its own has told all peers that it leaves */
-    uint32_t pad[14];
+    uint32_t
+        copied; /* owner only: the epoch whose data copy engines move; written before they do */
+    uint32_t pad[13];
     /* Ranks of several hosts: stands for the first line of the owner's symm_ctl where its peers'
      * kernels write abort and death. They cannot reach memory of another host. */
     uint64_t far[8];
@@ -399,7 +403,7 @@ typedef struct {
     uint32_t sig;       /* collective, count, type, reduction and root, hashed */
     uint32_t type;
     uint64_t src_off, dst_off; /* flat offsets of src and dst, SYMM_STAGED or SYMM_PRIVATE */
-    uint64_t scalar;           /* premulsum: bits of this rank's scalar */
+    uint64_t scalar;           /* premulsum: bits of this rank's scalar. COPIES: see copies.h */
     const void *scalar_ptr;    /* or where to read it at run time; NULL: use scalar */
     int32_t nctas;
     uint32_t flags;      /* SYMM_ARG_* */
@@ -480,7 +484,8 @@ typedef struct {
  * size. DIRECT: buffers in no window are read through the kernel, not staged; WRITES: and written.
  * EITHER: or staged, as rank 0 says (staging.c); NEAR: staged if it has said nothing yet. CROWDED:
  * there are more ranks than cores. CAST_SRC, CAST_DST: that buffer is bound in the multicast range.
- * HOSTS: the ranks are on several hosts, each of which has pages of its own (symm_gpu_ctl.far). */
+ * HOSTS: the ranks are on several hosts, each of which has pages of its own (symm_gpu_ctl.far).
+ * COPIES: before the kernel copy engines have moved the data, if `copied` says so. */
 enum {
     SYMM_ARG_APART = 1,
     SYMM_ARG_NT = 2,
@@ -491,7 +496,8 @@ enum {
     SYMM_ARG_EITHER = 64,
     SYMM_ARG_NEAR = 128,
     SYMM_ARG_HOSTS = 256,
-    SYMM_ARG_WRITES = 512
+    SYMM_ARG_WRITES = 512,
+    SYMM_ARG_COPIES = 1024
 };
 
 /* What a kernel leaves behind when it could not finish. */

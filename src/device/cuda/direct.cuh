@@ -134,6 +134,56 @@ DEV void arrive_and_wait(run &r) {
     }
 }
 
+/* ---- what copy engines have moved ------------------------------------------------------------ */
+
+/* Before the copies of a call (copies.h): one warp exchanges with every peer what stands for the
+ * places of its buffers. All ranks get the same answer, because they use the same words: if it is
+ * the same everywhere and nowhere 0, each rank's copies load from where its peers' sources are, and
+ * the kernel behind them moves nothing. The words are those of premulsum, which is no such call.
+ *
+ * The signatures are exchanged here, with release and acquire: what any rank's stream has done
+ * before is seen by all copies. The kernel behind the copies has the same epoch. It exchanges the
+ * same words again, and advances the epoch for both. A peer that has heard from this kernel may end
+ * the call before that one has begun; the proof of frame.cuh holds all the same, as this kernel too
+ * begins when that of the epoch before has ended. */
+DEV void copies_meet(run &r) {
+    const symm_args *a = r.a;
+    const unsigned at = r.epoch & 1u;
+    const uint64_t own = a->scalar;
+    int differs = !own;
+    r.left |= r.over;
+    for (int p = (int)threadIdx.x; p < a->nranks && !r.left; p += 32)
+        if (p != a->rank) /* pairs with the wait below */
+            put16(&ctl_of(a, p)->inbox[a->rank].scalar[at],
+                  make_uint4((uint32_t)own, r.epoch, (uint32_t)(own >> 32), r.epoch));
+    for (int p = (int)threadIdx.x; p < a->nranks && !r.left; p += 32) {
+        uint32_t polls = 0;
+        uint64_t since = 0;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        while (p != a->rank && !ll_is(v = get16(&r.ctl->inbox[p].scalar[at]), r.epoch))
+            if (poll_again(r, polls, p, SYMM_STAGE_READY, since)) break;
+        differs |= r.left || (p != a->rank && offset_in(v) != own);
+    }
+    differs = __any_sync(0xffffffffu, differs | r.left);
+    if (threadIdx.x) return;
+    put4(&r.ctl->copied, differs ? 0 : r.epoch); /* read by is_copied */
+    if (differs && own && !r.left)
+        put8(&host_of(a, a->rank)->astray, 1); /* read by launch_copies.c */
+}
+/* Its end: the epoch is left to the kernel behind it. */
+DEV void copies_begun(run &r) {
+    if (!is_data()) hear_signatures<1>(r);
+    if (__syncthreads_or(r.left) && threadIdx.x == 0) give_reason(r.a, r.epoch, SYMM_STAGE_ENTER);
+}
+
+/* By the kernel behind the copies: whether there is nothing left to move. All threads of all ranks
+ * get the same answer. */
+DEV int is_copied(const run &r) {
+    return r.a->flags & SYMM_ARG_COPIES && get4(&r.ctl->copied) == r.epoch;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
 /* One address only for each local byte: the user's own. */
 DEV const char *source_of(const symm_args *a, const places &at, int p) {
     return p == a->rank ? (const char *)a->src : flat(a, p, at.src[p]);

@@ -241,6 +241,10 @@ template <int S, int T, int N> DEV void body_hop_reduce(run &r, places &at) {
     by_op<HOT(T)>(r.a->op, [&](auto op) { hop_reduce<S, T, N, op.OP>(r, at); });
 }
 template <int S, int N> DEV void body_hop_direct(run &r, places &at) {
+    if ((S == ALLTOALL || S == BROADCAST) && is_copied(r)) {
+        copies_end(r, at);
+        return;
+    }
     const int way = trade_targets<S>(r, at);
     if (!way)
         hop_staged<S, symmUint8, N, ANY_OP>(r, at);

@@ -135,6 +135,17 @@ extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
     close_kernel<1>(r);
 }
 
+/* Before the copies of a call that copy engines move. */
+extern "C" __global__ void symm_copies_n0(const __grid_constant__ symm_args a) {
+    enter(a);
+    run r = open_kernel(a);
+    if (is_data())
+        copies_meet(r);
+    else
+        say_signature<1>(r);
+    copies_begun(r);
+}
+
 /* Sends and receives (p2p.cuh), and what puts a long list of them into the control block. A small
  * grid lets its successor in when it has ended: messages up to 128 KB were faster for it on two and
  * four GPUs (docs/performance.md). */

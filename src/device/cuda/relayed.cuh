@@ -221,6 +221,10 @@ template <int N> DEV void ag_relayed(run &r, places &at) {
 /* ---- large messages: straight between windows, or not ---------------------------------------- */
 
 template <int N> DEV void body_ag_direct(run &r, places &at) {
+    if (is_copied(r)) {
+        copies_end(r, at);
+        return;
+    }
     const int way = trade_places(r, at, r.a->count * r.a->esize, 1);
     if (!way && !r.a->gpu.line_warps) {
         ag_relayed<N>(r, at);

@@ -128,6 +128,13 @@ DEV int posts_begin(run &r, places &at, uint32_t posts, int left) {
     if (meet(3, blockDim.x, left)) r.left = 1;
     return r.left;
 }
+/* By the data threads of a kernel behind copies (is_copied): nothing is posted. The arrival says
+ * that this rank loads from its peers no more: its copies have ended before this kernel began. */
+DEV void copies_end(run &r, places &at) {
+    if (posts_begin(r, at, 0, r.over)) return;
+    r.loads = 1;
+    arrive_and_wait(r);
+}
 /* By the last warp, after a barrier of all warps that sent: the release covers their stores. Pairs
  * with posts_wait. */
 DEV void post(const run &r, uint32_t k) {

@@ -13,6 +13,7 @@
 #include "host/window/window.h"
 #include "coll.h"
 #include "redop.h"
+#include "copies.h"
 #include "counts.h"
 #include "fused.h"
 #include "grouped.h"
@@ -251,11 +252,13 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     l->dst_win = out ? symm_window_also(c, l->src_win, k->dst, out) : NULL;
     l->in = in;
     l->out = out;
+    l->from = NULL;
     if (in && !l->src_win && !fused) symm_window_say_short(c, "sendbuff", k->src, in);
     if (out && !l->dst_win && !fused) symm_window_say_short(c, "recvbuff", k->dst, out);
     if (in && !l->src_win) SYMM_TRY(c->launcher->check_buffer(c, "sendbuff", k->src));
     if (out && !l->dst_win) SYMM_TRY(c->launcher->check_buffer(c, "recvbuff", k->dst));
     fill_args(l, k, user);
+    if (symm_kernels[l->plan.kernel].copies) symm_copies_find(l);
     return symmSuccess;
 }
 
@@ -321,7 +324,9 @@ symmResult_t symm_coll_ready(symm_comm *c, const symm_coll *k, const symm_launch
         m->version = 0;
         remember_call(m, k, c->nranks);
         SYMM_TRY(symm_coll_prepare(c, &m->k, &m->l));
-        m->version = lasts(m->l.src_win) && lasts(m->l.dst_win) ? symm_window_version(c) : 0;
+        m->version = lasts(m->l.src_win) && lasts(m->l.dst_win) && lasts(m->l.from)
+                         ? symm_window_version(c)
+                         : 0;
         m->ends = ends;
         m->digest = c->calls.digest;
     }

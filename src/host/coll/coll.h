@@ -39,7 +39,11 @@ typedef struct symm_launch {        /* checked, planned, ready to launch */
     const struct symm_launch *next; /* of a list: the call that comes behind this one */
     symm_comm *comm;
     symm_win *src_win, *dst_win; /* NULL: staged */
-    uint64_t in, out;            /* bytes of both buffers */
+    /* By copy engines (copies.h): the window that all ranks' sources are taken to be in, NULL none;
+     * rank p's at from_in + p * from_step. */
+    symm_win *from;
+    uint64_t from_in, from_step;
+    uint64_t in, out; /* bytes of both buffers */
     symm_plan_env env;
     symm_call call;
     symm_plan plan;

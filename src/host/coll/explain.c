@@ -79,6 +79,21 @@ static void explain_multicast(const symm_launch *l, char *text, size_t cap) {
                  "a multiple of 16; ");
 }
 
+static void explain_copies(const symm_launch *l, char *text, size_t cap) {
+    const int ends = symm_kernels[l->plan.kernel].copies;
+    const size_t at = strlen(text);
+    if (!ends || at >= cap || !l->call.count) return;
+    const int astray = __atomic_load_n(&l->comm->ctl->astray, __ATOMIC_RELAXED) != 0;
+    snprintf(text + at, cap - at,
+             astray ? "copy engines: not behind a call whose sources were not at the same place "
+                      "on all ranks: %s moves it; "
+             : l->from
+                 ? "copy engines move it if the sources of all ranks are at the same place of "
+                   "one window, else %s does; "
+                 : "copy engines need the sources of all ranks in a window: %s moves it; ",
+             symm_kernels[ends].name);
+}
+
 /* With a count per rank: that of all ranks. */
 static symmResult_t all_equal(const symm_comm *c, symm_coll *k, symm_extent *extents) {
     size_t counts[SYMM_MAX_RANKS];
@@ -96,8 +111,9 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
     symmExplain_t p = {.size = plan->size,
                        .ctas = l.plan.ctas,
                        .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk};
-    const symm_kernel_row *row = &symm_kernels[l.plan.kernel];
-    snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
+    const symm_kernel_row *own = &symm_kernels[l.plan.kernel],
+                          *row = own->copies && !l.from ? &symm_kernels[own->copies] : own;
+    snprintf(p.kernel, sizeof p.kernel, "%s", own->name);
     p.zeroCopySend = !row->stages_src || !k->count || l.args.src_off != SYMM_STAGED;
     p.zeroCopyRecv = !row->stages_dst || !k->count || l.args.dst_off != SYMM_STAGED;
     /* What the caller can change comes first. */
@@ -113,6 +129,7 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
                  "what is in no window is read where it is, "
                  "or goes through scratch, as ranks find faster (SYMM_DIRECT); ");
     }
+    explain_copies(&l, p.reason, sizeof p.reason);
     explain_ends(&l, p.reason, sizeof p.reason);
     explain_multicast(&l, p.reason, sizeof p.reason);
     const size_t at = strlen(p.reason);

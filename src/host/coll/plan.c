@@ -355,7 +355,7 @@ uint64_t symm_plan_hash(void) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));
         const symm_kernel_row *r = &symm_kernels[k];
         int v[] = {(int)r->coll, r->min_ranks, r->cap,   (int)r->flags, r->places,
-                   r->sliced,    r->staged,    r->relay, r->multicast};
+                   r->sliced,    r->staged,    r->relay, r->copies,     r->multicast};
         h = mix(h, v, sizeof v);
     }
     for (int i = 0; i < ROWS; i++) h = symm_plan_mix_row(h, &table[i]);

@@ -277,8 +277,9 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
  * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per
  * rank (uneven.cuh). 6: messages have rings. 7: a rank has no staging for itself. 8: two ranks load
  * what they reduce from each other's windows (pull.cuh). 9: messages are lines with flags. 10:
- * signals (onesided.cuh). 11: what crosses once in lines has the places of both phases. */
-enum { PROTOCOL = 11 };
+ * signals (onesided.cuh). 11: what crosses once in lines has the places of both phases. 12: copy
+ * engines (copies.h). */
+enum { PROTOCOL = 12 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
  * communicator. */

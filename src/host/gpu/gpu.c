@@ -69,7 +69,8 @@ static symmResult_t find_named(const symm_comm *c, int image, const char *name, 
 
 static symmResult_t find_kernel(symm_comm *c, int k, int type) {
     char name[96];
-    const symm_kernel_row *row = &symm_kernels[k];
+    const symm_kernel_row *own = &symm_kernels[k],
+                          *row = own->copies ? &symm_kernels[own->copies] : own;
     const int image = row->flags & SYMM_K_TYPED ? type : SYMM_IMAGES - 1;
     snprintf(name, sizeof name, "symm_%s%s%s_n%d", row->name, row->flags & SYMM_K_TYPED ? "_" : "",
              symm_kernel_images[image].type, variant(row, c->nranks));
@@ -89,6 +90,7 @@ static symmResult_t find_kernels(symm_comm *c) {
     }
     SYMM_TRY(find_named(c, SYMM_IMAGES - 1, "symm_p2p_n0", &c->gpu->messages));
     SYMM_TRY(find_named(c, SYMM_IMAGES - 1, "symm_p2p_list_n0", &c->gpu->message_list));
+    if (c->nranks > 1) SYMM_TRY(find_named(c, SYMM_IMAGES - 1, "symm_copies_n0", &c->gpu->copies));
     return find_named(c, SYMM_IMAGES - 1, "symm_onesided_n0", &c->gpu->onesided);
 }
 

@@ -33,6 +33,7 @@ struct symm_gpu {
     cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
     cu_kernel messages, message_list;        /* sends and receives; what lists them */
     cu_kernel onesided;
+    cu_kernel copies;   /* what goes before copies (copies.h) */
     cu_kernel join[12]; /* by type; NULL before symm_gpu_find_joins */
     symm_kept *pins;    /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
 };

@@ -15,6 +15,10 @@ static symm_win *window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
     return NULL;
 }
 
+static int is_backed(const symm_win *w, int rank, uint64_t in, uint64_t bytes) {
+    return symm_region_backed(&w->heap->region, rank, in, bytes);
+}
+
 static int explain(symm_comm *c, char *text, size_t cap) {
     char call[SYMM_ERR_TEXT];
     int found = 0;
@@ -62,4 +66,4 @@ static void unref(symm_win *w) {
     symm_heap_unref(w->heap);
 }
 
-const symm_win_source symm_heap_windows = {window_at, why, ref, unref, explain};
+const symm_win_source symm_heap_windows = {window_at, is_backed, why, ref, unref, explain};

@@ -52,7 +52,7 @@ void symm_keep_release(void *p) {
 const symm_graph_user symm_keep_held = {.retain = retain, .release = symm_keep_release};
 
 symm_keep *symm_keep_new(const symm_launch *l) {
-    symm_win *src = l->src_win, *dst = l->dst_win;
+    symm_win *src = l->src_win ? l->src_win : l->from, *dst = l->dst_win;
     const int host = !l->comm->cuda,
               n = src && host ? symm_window_pieces(src, l->args.src, l->in, NULL) : 0,
               more = dst && host ? symm_window_pieces(dst, l->args.dst, l->out, NULL) : 0;

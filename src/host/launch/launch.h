@@ -81,8 +81,11 @@ void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_o
 typedef struct {
     cu_kernel kernel;
     int ctas, threads;
-    int alone; /* 1: it does not overlap its predecessor */
+    int overlap; /* SYMM_GRID_ */
 } symm_gpu_grid;
+/* Whether a kernel may overlap its predecessor. ALONE: it does not, and its few CTAs do not count.
+ * BEHIND: it cannot, because that is no kernel. */
+enum { SYMM_GRID_OVERLAPS, SYMM_GRID_ALONE, SYMM_GRID_BEHIND };
 /* Launches a kernel of the communicator with these arguments, which the driver copies.
  * capture: of the stream, 0 none. */
 symmResult_t symm_launch_kernel(symm_comm *c, const symm_gpu_grid *grid, void **args,
@@ -125,6 +128,10 @@ symmResult_t symm_launch_onesided_gpu(symm_comm *c, const symm_onesided_call *ca
 symmResult_t symm_signals_unused_gpu(const symm_comm *c, int peer, int first, int n,
                                      uint64_t *count);
 
+/* launch_copies.c: what goes before the kernel of a call by copy engines. */
+symmResult_t symm_launch_copies(symm_comm *c, const symm_launch *l, symmStream_t stream,
+                                const symm_gpu_capture *in);
+
 /* ---- order.c: calls run in issue order. GPUs: the context is current ------------------------- */
 
 symmResult_t symm_launch_change(symm_comm *c, symmStream_t stream);
@@ -142,6 +149,8 @@ symmResult_t symm_captured_given(symm_comm *c, uint64_t id, symmStream_t stream)
  * predecessor: not if more than the communicator's budget could be on the GPU then. Before the
  * launch, of which `given` tells. */
 int symm_launch_overlaps(symm_comm *c, uint64_t capture, int ctas);
+/* The kernel of the next call overlaps nothing. */
+void symm_launch_stands(symm_comm *c, int ctas);
 /* Launches an executable on a stream that is not captured. ours: it has calls of the communicator,
  * so it comes in order with the other calls, and the end of the communicator waits for it. */
 symmResult_t symm_launch_graph(symm_comm *c, int ours, symmGraphExec_t exec, symmStream_t stream);

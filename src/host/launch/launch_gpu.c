@@ -1,4 +1,5 @@
-/* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx per call. The communicator's user
+/* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx per call, and for large ones copies
+ * before it. The communicator's user
  * thread, with its context current; no lock. */
 #include <string.h>
 
@@ -13,18 +14,21 @@
 #include "launch.h"
 
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
-                           uint64_t capture, uint32_t serial) {
+                           const symm_gpu_capture *in, uint32_t serial) {
+    const int copies = symm_kernels[l->plan.kernel].copies;
     symm_args with = l->args;
     with.gpu.serial = serial;
     const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
     const symm_gpu_grid grid = {c->gpu->kernel[l->plan.kernel][type], l->plan.ctas,
-                                l->plan.threads + 32, 0}; /* the warp for signatures */
+                                l->plan.threads + 32, /* the warp for signatures */
+                                copies ? SYMM_GRID_BEHIND : SYMM_GRID_OVERLAPS};
     symm_extents extents; /* the driver copies both arguments, for a graph too */
     void *args[] = {&with, &extents};
     SYMM_ASSERT(!l->args.extents == !symm_coll_varies(&symm_colls[l->call.coll]));
     if (l->args.extents) memcpy(extents.part, l->args.extents, symm_extents_bytes(c->nranks));
     with.extents = NULL;
-    return symm_launch_kernel(c, &grid, args, stream, capture);
+    if (copies) SYMM_TRY(symm_launch_copies(c, l, stream, in));
+    return symm_launch_kernel(c, &grid, args, stream, in->id);
 }
 
 /* Thread ranks of one GPU must not use one stream: the second one's kernel would be behind the
@@ -49,13 +53,14 @@ static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
     return symmSuccess;
 }
 
-static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream,
+                               const symm_gpu_capture *in) {
     struct symm_gpu *g = c->gpu;
     SYMM_TRY(symm_launch_follow(c, stream));
     const uint32_t serial = symm_launch_serial(c);
     symm_call_log_begin(c, &l->call);
     symmResult_t r = c->gpus.mate ? check_mates(c, stream) : symmSuccess;
-    if (!r) r = launch(c, l, stream, 0, serial);
+    if (!r) r = launch(c, l, stream, in, serial);
     if (r) {
         symm_call_log_undo(c);
         return r;
@@ -68,7 +73,7 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
 
 static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) {
     if (symm_gpu_pins(l->comm)) {
-        SYMM_TRY(symm_launch_pin(l->comm, l->src_win));
+        SYMM_TRY(symm_launch_pin(l->comm, l->src_win ? l->src_win : l->from));
         return symm_launch_pin(l->comm, l->dst_win);
     }
     return symm_launch_hold(l->comm, in, symm_keep_new(l), &symm_keep_held, "a collective");
@@ -80,7 +85,7 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
     SYMM_TRY(symm_launch_may_capture(c, stream));
     SYMM_TRY(hold_call(in, l));
     SYMM_TRY(symm_captured_follow(c, in->id, stream));
-    SYMM_TRY(launch(c, l, stream, in->id, 0));
+    SYMM_TRY(launch(c, l, stream, in, 0));
     SYMM_TRY(symm_captured_given(c, in->id, stream));
     symm_call_log_capture(c);
     symm_launch_done(c, l, stream, 1);
@@ -90,7 +95,7 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
 static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                      symm_gpu_capture *in) {
     SYMM_TRY(symm_launch_look(c, stream, in));
-    return in->graph ? launch_captured(c, l, stream, in) : launch_now(c, l, stream);
+    return in->graph ? launch_captured(c, l, stream, in) : launch_now(c, l, stream, in);
 }
 
 static symmResult_t launch_call(symm_comm *c, const symm_launch *l, symmStream_t stream) {

@@ -13,8 +13,9 @@
 
 symmResult_t symm_launch_kernel(symm_comm *c, const symm_gpu_grid *grid, void **args,
                                 symmStream_t stream, uint64_t capture) {
-    const int overlaps =
-        !grid->alone && symm_launch_overlaps(c, capture, grid->ctas) && c->gpu->programmatic;
+    const int overlaps = grid->overlap == SYMM_GRID_OVERLAPS &&
+                         symm_launch_overlaps(c, capture, grid->ctas) && c->gpu->programmatic;
+    if (grid->overlap == SYMM_GRID_BEHIND) symm_launch_stands(c, grid->ctas);
     SYMM_ASSERT(grid->kernel && grid->ctas > 0 && grid->ctas <= SYMM_GPU_MAX_CTAS);
     SYMM_ASSERT(grid->threads > 0 && grid->threads % 32 == 0);
     cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,

@@ -34,7 +34,7 @@ typedef struct { /* a list on its way to the GPU */
 
 /* The calls in the arguments go into the control block. */
 static symmResult_t put_ops(sender *s) {
-    const symm_gpu_grid grid = {s->comm->gpu->message_list, 1, 128, 1};
+    const symm_gpu_grid grid = {s->comm->gpu->message_list, 1, 128, SYMM_GRID_ALONE};
     const uint16_t first = s->args.first[0];
     SYMM_ASSERT(s->args.ops && s->put + s->args.ops <= SYMM_GPU_P2P_LIST);
     s->args.first[0] = (uint16_t)s->put;
@@ -69,7 +69,7 @@ static symmResult_t launch(symm_comm *c, void *call, symmStream_t stream, uint64
                            uint32_t serial, int *ctas) {
     const symm_p2p_list *l = call;
     const symm_message_grid g = symm_launch_message_grid(c, l->args, l->ops, l->n, l->nchannels);
-    const symm_gpu_grid grid = {c->gpu->messages, g.ctas, g.threads, 0};
+    const symm_gpu_grid grid = {c->gpu->messages, g.ctas, g.threads, SYMM_GRID_OVERLAPS};
     sender s = {.comm = c, .stream = stream, .capture = capture};
     s.args.a = *l->args;
     SYMM_TRY(put_list(&s, l));

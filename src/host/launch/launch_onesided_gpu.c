@@ -40,7 +40,7 @@ static symmResult_t launch(symm_comm *c, void *arg, symmStream_t stream, uint64_
     symm_gpu_onesided_args args = {.a = *call->args};
     fill(&args, call);
     const symm_message_grid g = symm_launch_copy_grid(c, args.bytes);
-    const symm_gpu_grid grid = {c->gpu->onesided, g.ctas, g.threads, 0};
+    const symm_gpu_grid grid = {c->gpu->onesided, g.ctas, g.threads, SYMM_GRID_OVERLAPS};
     SYMM_ASSERT(grid.ctas <= c->gpus.budget || c->gpus.budget < 1);
     args.a.nctas = grid.ctas;
     args.a.gpu.serial = serial;

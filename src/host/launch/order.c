@@ -162,6 +162,10 @@ int symm_launch_overlaps(symm_comm *c, uint64_t capture, int ctas) {
     return fits || (!c->gpus.quarter && c->gpus.budget == c->gpus.sms);
 }
 
+void symm_launch_stands(symm_comm *c, int ctas) {
+    c->order.packs = ctas;
+}
+
 /* ---- graphs of memory plans ------------------------------------------------------------------ */
 
 /* Later calls may be on other streams, and this one may be gone when the end of the communicator

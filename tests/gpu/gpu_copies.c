@@ -1,0 +1,246 @@
+/* gpu_copies.c - calls whose data copy engines move: buffers at one place of a window on all ranks,
+ * in place, of a heap, and where that is not so and the kernel must move them; eager, replayed,
+ * with a rank that is late, and with sources that the program overwrites at once. Ranks are
+ * threads. T_SEED repeats a run. */
+#include "gpu_cases.h"
+#include "gpu_kit.h"
+#include "symm_heap.h"
+
+enum { GUARD = 256, MOST = 4, ROUNDS = 3 };
+
+/* Where buffers are. SHIFTED: at another place on each rank; ONE_LOOSE: the last rank's source is
+ * in no window; LOOSE_RESULTS: no result is; ELSEWHERE: the root's source is not where others take
+ * it to be, who name none. */
+enum { SAME, IN_PLACE, SHIFTED, ONE_LOOSE, LOOSE_RESULTS, ELSEWHERE, IN_HEAP, PLACES };
+static const char *const place_names[] = {"at one place",     "in place",  "shifted",
+                                          "one in no window", "no result", "elsewhere",
+                                          "in a heap"};
+
+static const struct {
+    symmColl_t coll;
+    int kernel;
+} kinds[] = {{symmCollAllGather, SYMM_KERNEL_AG_COPIES},
+             {symmCollAlltoAll, SYMM_KERNEL_A2A_COPIES},
+             {symmCollBroadcast, SYMM_KERNEL_BC_COPIES}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+typedef struct {
+    gk_job *job;
+    int rank, n, kind, place, root, round;
+    symmComm_t comm;
+    cu_stream stream;
+    uint64_t part, in, out; /* bytes of a part, and of both buffers */
+    char *window, *loose, *heaped, *src, *dst, *host;
+} rig;
+
+static uint64_t room_of(uint64_t part, int n) {
+    return (part + 4 * GUARD) * (unsigned)n;
+}
+
+/* Byte i of the part of rank `from` for rank `to`; for all of them -1. */
+static char byte_of(const rig *g, int from, int to, uint64_t i) {
+    return (char)ck_hash(g->job->seed + (unsigned)g->round,
+                         (uint64_t)(from * 64 + to + 1) << 40 | (i >> 3), 7 + (i & 7));
+}
+
+static int is_rooted(const rig *g) {
+    return kinds[g->kind].coll == symmCollBroadcast;
+}
+static int has_parts(const rig *g, int out) {
+    return out ? !is_rooted(g) : kinds[g->kind].coll == symmCollAlltoAll;
+}
+static int gives(const rig *g) {
+    return !is_rooted(g) || g->rank == g->root;
+}
+static int is_in_place(const rig *g) {
+    return g->place == IN_PLACE;
+}
+
+/* Whether copy engines move it. A swap in place goes through scratch. */
+static int is_copied(const rig *g) {
+    if (g->place == IN_PLACE) return kinds[g->kind].coll != symmCollAlltoAll;
+    return g->place == SAME || g->place == LOOSE_RESULTS || g->place == IN_HEAP;
+}
+
+static void place_buffers(rig *g) {
+    char *base = g->place == IN_HEAP ? g->heaped : g->window;
+    const uint64_t room = room_of(g->part, g->n);
+    const int last = g->rank == (is_rooted(g) ? g->root : g->n - 1);
+    g->in = g->part * (has_parts(g, 0) ? (unsigned)g->n : 1);
+    g->out = g->part * (has_parts(g, 1) ? (unsigned)g->n : 1);
+    g->src = base + GUARD;
+    g->dst = base + room + GUARD;
+    if (g->place == SHIFTED) g->src += 16 * g->rank;
+    if (g->place == ONE_LOOSE && last) g->src = g->loose + GUARD;
+    if (g->place == LOOSE_RESULTS) g->dst = g->loose + room + GUARD;
+    if (is_in_place(g))
+        g->src = g->dst + (has_parts(g, 1) && !has_parts(g, 0) ? (unsigned)g->rank * g->part : 0);
+}
+
+/* What a call in which copies were for nothing has left behind is forgotten. */
+static void forget(const rig *g) {
+    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, g->comm);
+    __atomic_store_n(&c->ctl->astray, 0, __ATOMIC_RELAXED);
+}
+/* Of the rank's last call: its copies were for nothing, so it gives none any more. */
+static void check_astray(const rig *g) {
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, g->comm);
+    const int loose = g->place == ONE_LOOSE && g->src == g->loose + GUARD,
+              swapped = is_in_place(g) && kinds[g->kind].coll == symmCollAlltoAll;
+    T_EQ(__atomic_load_n(&c->ctl->astray, __ATOMIC_RELAXED) != 0,
+         !is_copied(g) && !loose && !swapped);
+}
+
+/* In stream order: this round's source, and results that are wrong until the call has run. */
+static void fill(const rig *g) {
+    char *h = g->host;
+    memset(h, 0x33, g->out + 2 * GUARD);
+    gk_put(g->stream, g->dst - GUARD, h, g->out + 2 * GUARD);
+    CU(cuStreamSynchronize(g->stream));
+    for (uint64_t i = 0; i < g->in && gives(g); i++)
+        h[i] = byte_of(g, g->rank, has_parts(g, 0) ? (int)(i / g->part) : -1,
+                       has_parts(g, 0) ? i % g->part : i);
+    if (gives(g)) gk_put(g->stream, g->src, h, g->in);
+    CU(cuStreamSynchronize(g->stream));
+}
+
+static void call(const rig *g) {
+    const symmStream_t s = gk_stream(g->stream);
+    const void *src = gives(g) || g->place != ELSEWHERE ? g->src : NULL;
+    switch (g->kind) {
+    case 0: T_OK(symmAllGather(src, g->dst, g->part, symmUint8, g->comm, s)); break;
+    case 1: T_OK(symmAlltoAll(src, g->dst, g->part, symmUint8, g->comm, s)); break;
+    default: T_OK(symmBroadcast(src, g->dst, g->part, symmUint8, g->root, g->comm, s));
+    }
+    /* the program's again */
+    if (!is_in_place(g) && gives(g)) gk_fill(g->stream, g->src, g->in, 0xEE);
+}
+
+/* Whether the last call of this rank was moved by copies, as the kernels have noted it. */
+static int was_copied(const rig *g) {
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, g->comm);
+    symm_gpu_ctl *ctl = (symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
+    uint32_t epoch = 0, copied = 1;
+    T_EQ(c->vmm->copy(&epoch, &ctl->epoch[0], sizeof epoch), 0);
+    T_EQ(c->vmm->copy(&copied, &ctl->copied, sizeof copied), 0);
+    return copied == epoch;
+}
+
+static void check(const rig *g, const char *how) {
+    const char *what = symm_kernels[kinds[g->kind].kernel].name;
+    gk_get(g->comm, g->stream, g->host, g->dst - GUARD, g->out + 2 * GUARD);
+    for (uint64_t i = 0; i < GUARD; i++)
+        T_CHECKF(g->host[i] == 0x33 && g->host[GUARD + g->out + i] == 0x33,
+                 "%s, %s, %s: a byte beside the result was written", what, place_names[g->place],
+                 how);
+    for (uint64_t i = 0; i < g->out; i++) {
+        const int from = is_rooted(g) ? g->root : (int)(i / g->part),
+                  to = has_parts(g, 0) ? g->rank : -1;
+        const char want = byte_of(g, from, to, is_rooted(g) ? i : i % g->part);
+        T_CHECKF(g->host[GUARD + i] == want, "T_SEED=%#llx: %s of %d, %s, %s: rank %d, byte %llu",
+                 (unsigned long long)g->job->seed, what, g->n, place_names[g->place], how, g->rank,
+                 (unsigned long long)i);
+    }
+    T_CHECKF(was_copied(g) == is_copied(g), "%s of %d, %s, %s: %s by copy engines", what, g->n,
+             place_names[g->place], how, was_copied(g) ? "moved" : "not moved");
+}
+
+/* Some rank is late. */
+static void late(const rig *g) {
+    const uint64_t who = ck_hash(g->job->seed, (uint64_t)(g->kind * 64 + g->place), 3);
+    if ((int)(who % (unsigned)g->n) == g->rank) gk_delay(g->stream, 3000);
+}
+
+static void eager(rig *g) {
+    for (int i = 0; i < ROUNDS; i++, g->round++) {
+        fill(g);
+        if (i < 2) forget(g);
+        gk_meet(g->job);
+        late(g);
+        call(g);
+        check(g, "eager");
+        check_astray(g);
+    }
+}
+
+static void replayed(rig *g) {
+    forget(g);
+    gk_meet(g->job);
+    gk_capture(g->stream, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
+    call(g);
+    gk_graph graph = gk_captured(g->stream);
+    for (int i = 0; i < ROUNDS; i++, g->round++) {
+        fill(g);
+        gk_meet(g->job);
+        late(g);
+        CU(cuGraphLaunch(graph.exec, g->stream));
+        check(g, "replayed");
+    }
+    gk_meet(g->job);
+    gk_drop(&graph);
+}
+
+static void every_place(rig *g) {
+    static const uint64_t parts[] = {1 << 16, 70001, 24};
+    for (g->kind = 0; g->kind < KINDS; g->kind++) {
+        if (symm_kernels[kinds[g->kind].kernel].max_ranks && g->n > 2) continue;
+        gk_force(g->comm, kinds[g->kind].coll, kinds[g->kind].kernel, 2, 64);
+        for (g->place = 0; g->place < PLACES; g->place++) {
+            if (g->place == ELSEWHERE && !is_rooted(g)) continue;
+            for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
+                g->part = parts[i];
+                g->root = (int)i % g->n;
+                place_buffers(g);
+                eager(g);
+                replayed(g);
+            }
+        }
+    }
+}
+
+static void rank_of(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    rig g = {.job = j, .rank = rank, .n = n, .comm = j->comms[rank]};
+    const uint64_t bytes = 2 * room_of(70001, n);
+    symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
+    symmHeap_t heap;
+    symmWindow_t win;
+    T_OK(symmSetDevice(rank % j->devices));
+    g.stream = gk_new_stream();
+    T_OK(symmMemAlloc((void **)&g.window, bytes));
+    T_OK(symmWindowRegister(g.comm, g.window, bytes, &win, SYMM_WIN_DEFAULT));
+    config.symBytes = bytes + (2 << 20);
+    T_OK(symmHeapCreate(g.comm, &config, &heap));
+    T_OK(symmHeapAlloc(heap, bytes, 0, 0, (void **)&g.heaped));
+    g.loose = gk_plain(bytes);
+    g.host = gk_pinned(bytes);
+    every_place(&g);
+    gk_wait(g.comm, g.stream);
+    gk_meet(j);
+    T_OK(symmHeapDestroy(heap));
+    T_OK(symmCommDestroy(g.comm));
+    gk_meet(j);
+    T_OK(symmMemFree(g.window));
+    gk_free_plain(g.loose);
+    gk_free_pinned(g.host);
+    CU(cuStreamDestroy(g.stream));
+}
+
+static void run(int n) {
+    gk_job j = {.n = n, .devices = gk_begin(), .seed = ck_seed()};
+    gc_env_none();
+    gk_run(&j, rank_of);
+    gc_settle();
+}
+
+static void ranks_2(void) {
+    run(2);
+}
+static void ranks_3(void) {
+    run(3);
+}
+static void ranks_4(void) {
+    run(MOST);
+}
+
+T_MAIN(T_TIMEOUT(ranks_2, 120), T_TIMEOUT(ranks_3, 120), T_TIMEOUT(ranks_4, 180))
