@@ -19,20 +19,17 @@
  * again after its call k+1 has ended: that one has met all peers, whose call k had ended then.
  * Runs in: one thread of one process per rank. No lock. */
 #include <cuda_bf16.h>
-#include <cuda_runtime.h>
-#include <algorithm>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "fused_ranks.cuh"
 #include "symm_device.cuh"
 #include "symm_heap.h"
 
 enum {
-    MOST_RANKS = 8,
     COLUMNS = 8192,
     MOST_TOKENS = 64,
     THREADS = 512,
@@ -44,17 +41,6 @@ enum {
 };
 enum { UNFUSED, LOAD, TWO_SHOT, PACKETS, WAYS };
 static const char *const way_names[WAYS] = {"unfused", "load", "two-shot", "packets"};
-
-static void ok(symmResult_t r) {
-    if (r == symmSuccess) return;
-    fprintf(stderr, "%s: %s\n", symmGetErrorString(r), symmGetLastError(NULL));
-    exit(1);
-}
-static void cu(cudaError_t e) {
-    if (e == cudaSuccess) return;
-    fprintf(stderr, "%s\n", cudaGetErrorString(e));
-    exit(1);
-}
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
@@ -234,36 +220,16 @@ __global__ void __launch_bounds__(THREADS) fused_packets(const __grid_constant__
     finish(a.l, in, sums);
 }
 
-static __device__ float drawn(uint32_t i, uint32_t seed) { /* in -1..1 */
-    uint32_t h = (i ^ seed * 0x9e3779b9u) * 0x85ebca6bu;
-    h = (h ^ h >> 13) * 0xc2b2ae35u;
-    return (float)(int)(h >> 8) / (1 << 23) - 1;
-}
-__global__ void fill(__nv_bfloat16 *to, uint32_t n, uint32_t seed) {
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
-        to[i] = __float2bfloat16(drawn(i, seed));
-}
-__global__ void differing(const uint32_t *a, const uint32_t *b, uint32_t words, uint32_t *count) {
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x)
-        if (a[i] != b[i]) atomicAdd(count, 1);
-}
-
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-typedef struct {
-    int rank, ranks, shared; /* shared: ranks share a GPU */
-    symmComm_t comm;
+struct rank_state : fused_rank {
     symmHeap_t heap;
     symmDevComm_t dev;
     symmDevWindow_t xs[2], sumss[2];
     char *x[2], *sums[2];               /* in the heap */
     char *residual, *weight, *next, *y; /* this rank's alone */
     char *wantNext, *wantY;             /* of the unfused way */
-    float *times;                       /* a few words that are reduced over ranks */
-    uint32_t *wrong;
-    cudaStream_t stream;
-    cudaEvent_t begin, end;
-} rank_state;
+};
 
 typedef void (*fused_kernel)(const fused);
 template <int RANKS> static fused_kernel kernel_of(int way) {
@@ -295,7 +261,7 @@ static void launch(const rank_state *s, Kernel kernel, int tokens, const Args &.
     config.blockDim = dim3(THREADS);
     config.stream = s->stream;
     config.attrs = &early;
-    config.numAttrs = s->shared ? 0 : 1; /* a successor could keep a peer's kernel out */
+    config.numAttrs = s->gpus < s->ranks ? 0 : 1; /* a successor could keep a peer's kernel out */
     cu(cudaLaunchKernelEx(&config, kernel, args...));
 }
 
@@ -311,98 +277,34 @@ static void call(const rank_state *s, int way, int tokens, int i) {
     }
 }
 
-/* All ranks are here, and what they have given to their streams has ended. */
-static void meet(const rank_state *s) {
-    symmResult_t async;
-    ok(symmBarrier(s->comm, s->stream));
-    cu(cudaStreamSynchronize(s->stream));
-    ok(symmCommGetAsyncError(s->comm, &async));
-    ok(async);
-}
-
-/* Compares what the last call has left with the unfused way's. */
-static uint32_t look(const rank_state *s, int tokens) {
-    uint32_t wrong = 0;
+/* What the unfused way leaves is what the others must leave. */
+static float measure_way(rank_state *s, int way, int tokens, uint32_t *wrong) {
     const uint32_t words = (uint32_t)tokens * ROW / 4;
-    cu(cudaMemsetAsync(s->wrong, 0, sizeof wrong, s->stream));
-    differing<<<64, 256, 0, s->stream>>>((uint32_t *)s->next, (uint32_t *)s->wantNext, words,
-                                         s->wrong);
-    differing<<<64, 256, 0, s->stream>>>((uint32_t *)s->y, (uint32_t *)s->wantY, words, s->wrong);
-    cu(cudaMemcpyAsync(&wrong, s->wrong, sizeof wrong, cudaMemcpyDeviceToHost, s->stream));
-    cu(cudaStreamSynchronize(s->stream));
-    return wrong;
-}
-
-static cudaGraphExec_t record(const rank_state *s, int way, int tokens) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cu(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < CALLS; i++) call(s, way, tokens, i);
-    cu(cudaStreamEndCapture(s->stream, &graph));
-    cu(cudaGraphInstantiate(&exec, graph, 0));
-    cu(cudaGraphDestroy(graph));
-    cu(cudaGraphUpload(exec, s->stream));
-    return exec;
-}
-
-/* Microseconds of a call: the median of this rank's replays, then the slowest rank's. */
-static float measure(rank_state *s, int way, int tokens, uint32_t *wrong) {
-    float us[REPLAYS];
-    cudaGraphExec_t exec = record(s, way, tokens);
     cu(cudaMemsetAsync(s->y, 0xff, (size_t)tokens * ROW, s->stream));
     cu(cudaMemsetAsync(s->next, 0xff, (size_t)tokens * ROW, s->stream));
-    meet(s);
-    for (int i = 0; i < REPLAYS; i++) {
-        float ms;
-        cu(cudaEventRecord(s->begin, s->stream));
-        cu(cudaGraphLaunch(exec, s->stream));
-        cu(cudaEventRecord(s->end, s->stream));
-        cu(cudaStreamSynchronize(s->stream));
-        cu(cudaEventElapsedTime(&ms, s->begin, s->end));
-        us[i] = ms * 1000 / CALLS;
-    }
-    meet(s);
+    const float us = measure(s, CALLS, REPLAYS, [=](int i) { call(s, way, tokens, i); });
     if (way == UNFUSED) {
         cu(cudaMemcpyAsync(s->wantNext, s->next, BUFFER, cudaMemcpyDeviceToDevice, s->stream));
         cu(cudaMemcpyAsync(s->wantY, s->y, BUFFER, cudaMemcpyDeviceToDevice, s->stream));
     } else {
-        *wrong += look(s, tokens);
+        *wrong += look(s, s->next, s->wantNext, words) + look(s, s->y, s->wantY, words);
     }
-    std::sort(us, us + REPLAYS);
-    cu(cudaMemcpyAsync(s->times, &us[REPLAYS / 2], sizeof *us, cudaMemcpyHostToDevice, s->stream));
-    ok(symmAllReduce(s->times, s->times, 1, symmFloat, symmMax, s->comm, s->stream));
-    cu(cudaMemcpyAsync(us, s->times, sizeof *us, cudaMemcpyDeviceToHost, s->stream));
-    meet(s);
-    cu(cudaGraphExecDestroy(exec));
-    return us[0];
+    return us;
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
-/* Kernels are loaded when they are first used: not inside a capture, nor while a peer waits. */
-static void load_kernels(int ranks) {
-    const void *kernels[] = {(const void *)fused_of(LOAD, ranks),
-                             (const void *)fused_of(TWO_SHOT, ranks),
-                             (const void *)fused_of(PACKETS, ranks),
-                             (const void *)rms_norm,
-                             (const void *)fill,
-                             (const void *)differing};
-    cudaFuncAttributes unused;
-    for (const void *k : kernels) cu(cudaFuncGetAttributes(&unused, k));
-}
-
-/* A CTA that has no place keeps its peers waiting: the whole grid must fit. */
-static void check_places(int ranks) {
-    int device, sms;
-    cu(cudaGetDevice(&device));
-    cu(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+/* Each token has a CTA. */
+static void prepare_kernels(const rank_state *s) {
+    load_kernels(
+        {(const void *)rms_norm, (const void *)fill<__nv_bfloat16>, (const void *)differing});
     for (int way = LOAD; way < WAYS; way++) {
-        int ctas;
-        cu(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, (const void *)fused_of(way, ranks),
-                                                         THREADS, 0));
-        if (ctas * sms >= MOST_TOKENS) continue;
+        const void *kernel = (const void *)fused_of(way, s->ranks);
+        load_kernels({kernel});
+        const int most = places(s, kernel, THREADS, 0);
+        if (most >= MOST_TOKENS) continue;
         fprintf(stderr, "%s: %d CTAs must run at once, the GPU has places for %d\n", way_names[way],
-                MOST_TOKENS, ctas * sms);
+                MOST_TOKENS, most);
         exit(1);
     }
 }
@@ -426,8 +328,6 @@ static void open_buffers(rank_state *s) {
         if (i < 2)
             fill<<<64, 256, 0, s->stream>>>((__nv_bfloat16 *)*own[i], BUFFER / 2, (uint32_t)i + 1);
     }
-    cu(cudaMalloc((void **)&s->times, 256));
-    cu(cudaMalloc((void **)&s->wrong, 256));
     need.barriers = MOST_TOKENS;
     need.llBytes = ROW;
     ok(symmDevCommCreate(s->comm, &need, &s->dev));
@@ -438,39 +338,25 @@ static void close_buffers(rank_state *s) {
     ok(symmDevCommDestroy(s->comm, &s->dev));
     ok(symmHeapDestroy(s->heap));
     for (char *p : own) cu(cudaFree(p));
-    cu(cudaFree(s->times));
-    cu(cudaFree(s->wrong));
 }
 
-/* 1: something is wrong. */
 static int run_rank(int rank, int ranks, const symmUniqueId_t *id) {
     rank_state s = {};
-    int gpus = 0;
     uint32_t wrong = 0;
     double ratios = 1;
-    s.rank = rank, s.ranks = ranks;
-    setenv("SYMM_TIMEOUT", "20000", 0);
-    cu(cudaGetDeviceCount(&gpus));
-    s.shared = gpus < ranks;
-    cu(cudaSetDevice(rank % gpus));
-    cu(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking));
-    cu(cudaEventCreate(&s.begin));
-    cu(cudaEventCreate(&s.end));
-    load_kernels(ranks);
-    check_places(ranks);
+    open_rank(&s, rank, ranks);
+    prepare_kernels(&s);
     ok(symmCommInitRank(&s.comm, ranks, *id, rank));
     open_buffers(&s);
     meet(&s);
-    cudaDeviceProp prop;
-    cu(cudaGetDeviceProperties(&prop, rank % gpus));
     if (rank == 0)
         printf("%d ranks on %d of %s, rows of %d bfloat16, us of a call in a graph of %d\n"
                "tokens   unfused      load  two-shot   packets   best fused\n",
-               ranks, gpus < ranks ? gpus : ranks, prop.name, COLUMNS, CALLS);
+               ranks, std::min(s.gpus, ranks), s.gpu.name, COLUMNS, CALLS);
     for (int tokens = 1; tokens <= MOST_TOKENS; tokens *= 2) {
         float us[WAYS];
         int best = LOAD;
-        for (int way = 0; way < WAYS; way++) us[way] = measure(&s, way, tokens, &wrong);
+        for (int way = 0; way < WAYS; way++) us[way] = measure_way(&s, way, tokens, &wrong);
         for (int way = LOAD; way < WAYS; way++)
             if (us[way] < us[best]) best = way;
         ratios *= us[UNFUSED] / us[best];
@@ -482,6 +368,7 @@ static int run_rank(int rank, int ranks, const symmUniqueId_t *id) {
     printf("rank %d: %u words differ from the unfused way\n", rank, wrong);
     close_buffers(&s);
     ok(symmCommDestroy(s.comm));
+    close_rank(&s);
     return wrong != 0;
 }
 
@@ -518,48 +405,22 @@ static int run_under_mpirun(int rank, int ranks) {
     return failed;
 }
 
-/* In a child: a process that has used CUDA cannot fork ranks. */
-static int count_gpus(void) {
-    const pid_t child = fork();
-    int status = 0, n = 0;
-    if (child == 0) _exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-}
-
-static int fork_ranks(int ranks) {
-    symmUniqueId_t id;
-    pid_t child[MOST_RANKS];
-    int failed = 0;
-    ok(symmGetUniqueId(&id));
-    for (int r = 0; r < ranks; r++)
-        if ((child[r] = fork()) == 0) exit(run_rank(r, ranks, &id));
-    for (int r = 0; r < ranks; r++) {
-        int status = 0;
-        waitpid(child[r], &status, 0);
-        failed |= !WIFEXITED(status) || WEXITSTATUS(status);
-    }
-    return failed;
-}
-
 static int number(const char *name, const char *or_name) {
     const char *text = getenv(name) ? getenv(name) : getenv(or_name);
     return text ? atoi(text) : -1;
 }
 
 int main(int argc, char **argv) {
-    const int gpus = count_gpus();
     const int rank = number("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
               size = number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
-    const int wanted = argc > 1 ? atoi(argv[1]) : gpus < 2 ? 2 : gpus;
-    const int ranks = size > 0 ? size : wanted < MOST_RANKS ? wanted : MOST_RANKS;
-    if (!gpus) {
+    if (size <= 0) return run_ranks("fused_norm", argc, argv, run_rank);
+    if (!count_gpus()) {
         printf("no GPU here\n");
         return 0;
     }
-    if (ranks < 1 || ranks > MOST_RANKS) {
-        fprintf(stderr, "fused_norm: 1 to %d ranks, not %d\n", MOST_RANKS, ranks);
+    if (size > MOST_RANKS) {
+        fprintf(stderr, "fused_norm: 1 to %d ranks, not %d\n", MOST_RANKS, size);
         return 2;
     }
-    return size > 0 ? run_under_mpirun(rank, ranks) : fork_ranks(ranks);
+    return run_under_mpirun(rank, size);
 }

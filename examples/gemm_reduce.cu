@@ -11,20 +11,14 @@
  *
  * Runs in: one thread of one process per rank. No lock. */
 #include <cuda_pipeline.h>
-#include <cuda_runtime.h>
 #include <mma.h>
-#include <algorithm>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "fused_ranks.cuh"
 #include "gemm_kernel.cuh"
 #include "symm_heap.h"
 
 enum {
-    MOST_RANKS = 8,
     COLUMNS = 4096,
     INNER = 2048, /* of a rank */
     MOST_ROWS = 8192,
@@ -39,17 +33,6 @@ enum {
     CALLS = 10, /* of a graph */
     REPLAYS = 15
 };
-
-static void ok(symmResult_t r) {
-    if (r == symmSuccess) return;
-    fprintf(stderr, "%s: %s\n", symmGetErrorString(r), symmGetLastError(NULL));
-    exit(1);
-}
-static void cu(cudaError_t e) {
-    if (e == cudaSuccess) return;
-    fprintf(stderr, "%s\n", cudaGetErrorString(e));
-    exit(1);
-}
 
 /* ---- the product ----------------------------------------------------------------------------- */
 
@@ -152,32 +135,15 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-__global__ void fill(bf16 *to, uint32_t n, uint32_t seed) {
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
-        uint32_t h = (i ^ seed * 0x9e3779b9u) * 0x85ebca6bu;
-        h = (h ^ h >> 13) * 0xc2b2ae35u;
-        to[i] = __float2bfloat16((float)(int)(h >> 8) / (1 << 23) - 1);
-    }
-}
-__global__ void differing(const uint32_t *a, const uint32_t *b, uint32_t words, uint32_t *count) {
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x)
-        if (a[i] != b[i]) atomicAdd(count, 1);
-}
-
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-typedef struct {
-    int rank, ranks, most; /* most: CTAs that run at once */
-    symmComm_t comm;
+struct rank_state : fused_rank {
+    int most; /* CTAs that run at once */
     symmHeap_t heap;
     gemm_call fused;     /* what the kernel is told */
     factors f;           /* this rank's alone */
     char *inbox, *y, *z; /* in the heap: tiles; sums; the unfused way's */
-    float *time;         /* a word that is reduced over ranks */
-    uint32_t *wrong;
-    cudaStream_t stream;
-    cudaEvent_t begin, end;
-} rank_state;
+};
 
 static unsigned grid_of(const rank_state *s) {
     const unsigned tiles = s->fused.rows / TILE * (COLUMNS / TILE);
@@ -194,63 +160,6 @@ static void call(const rank_state *s, int unfused) {
                      s->stream));
 }
 
-/* All ranks are here, and what they have given to their streams has ended. */
-static void meet(const rank_state *s) {
-    symmResult_t async;
-    ok(symmBarrier(s->comm, s->stream));
-    cu(cudaStreamSynchronize(s->stream));
-    ok(symmCommGetAsyncError(s->comm, &async));
-    ok(async);
-}
-
-static cudaGraphExec_t record(const rank_state *s, int unfused) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cu(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < CALLS; i++) call(s, unfused);
-    cu(cudaStreamEndCapture(s->stream, &graph));
-    cu(cudaGraphInstantiate(&exec, graph, 0));
-    cu(cudaGraphDestroy(graph));
-    cu(cudaGraphUpload(exec, s->stream));
-    return exec;
-}
-
-/* Compares what the last calls of both ways have left. */
-static uint32_t look(const rank_state *s) {
-    uint32_t wrong = 0;
-    cu(cudaMemsetAsync(s->wrong, 0, sizeof wrong, s->stream));
-    differing<<<256, 256, 0, s->stream>>>((uint32_t *)s->y, (uint32_t *)s->z,
-                                          s->fused.rows * COLUMNS, s->wrong);
-    cu(cudaMemcpyAsync(&wrong, s->wrong, sizeof wrong, cudaMemcpyDeviceToHost, s->stream));
-    cu(cudaStreamSynchronize(s->stream));
-    return wrong;
-}
-
-/* Microseconds of a call: the median of this rank's replays, then the slowest rank's. */
-static float measure(rank_state *s, int unfused) {
-    float us[REPLAYS];
-    cudaGraphExec_t exec = record(s, unfused);
-    cu(cudaMemsetAsync(unfused ? s->z : s->y, 0xff, Y_BYTES, s->stream));
-    meet(s);
-    for (int i = 0; i < REPLAYS; i++) {
-        float ms;
-        cu(cudaEventRecord(s->begin, s->stream));
-        cu(cudaGraphLaunch(exec, s->stream));
-        cu(cudaEventRecord(s->end, s->stream));
-        cu(cudaStreamSynchronize(s->stream));
-        cu(cudaEventElapsedTime(&ms, s->begin, s->end));
-        us[i] = ms * 1000 / CALLS;
-    }
-    meet(s);
-    std::sort(us, us + REPLAYS);
-    cu(cudaMemcpyAsync(s->time, &us[REPLAYS / 2], sizeof *us, cudaMemcpyHostToDevice, s->stream));
-    ok(symmAllReduce(s->time, s->time, 1, symmFloat, symmMax, s->comm, s->stream));
-    cu(cudaMemcpyAsync(us, s->time, sizeof *us, cudaMemcpyDeviceToHost, s->stream));
-    meet(s);
-    cu(cudaGraphExecDestroy(exec));
-    return us[0];
-}
-
 /* Another number of rows: signals count on from 0 again, and so do the calls. */
 static void begin_rows(rank_state *s, uint32_t rows) {
     symmDevRequirements_t need = SYMM_DEV_REQUIREMENTS_INITIALIZER;
@@ -263,22 +172,14 @@ static void begin_rows(rank_state *s, uint32_t rows) {
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
-/* Kernels are loaded when they are first used: not inside a capture, nor while a peer waits. And a
- * CTA that has no place keeps its peers waiting: the whole grid must fit, beside those of other
- * ranks on this GPU. Returns how many CTAs it may have. */
-static int prepare_kernels(int ranks, int gpus) {
-    const void *kernels[] = {(const void *)fused, (const void *)multiply, (const void *)fill,
-                             (const void *)differing};
-    cudaFuncAttributes unused;
-    int device, sms, ctas;
-    for (const void *k : kernels) cu(cudaFuncGetAttributes(&unused, k));
+static void prepare_kernels(rank_state *s) {
+    const std::vector<const void *> kernels = {(const void *)fused, (const void *)multiply,
+                                               (const void *)fill<bf16>, (const void *)differing};
+    load_kernels(kernels);
     for (int i = 0; i < 2; i++)
         cu(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
-    cu(cudaGetDevice(&device));
-    cu(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-    cu(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, kernels[0], THREADS, SHARED));
-    const int places = ctas * sms / ((ranks + gpus - 1) / gpus);
-    if (places >= 1) return places < MOST_CTAS ? places : MOST_CTAS;
+    s->most = std::min(places(s, kernels[0], THREADS, SHARED), (int)MOST_CTAS);
+    if (s->most >= 1) return;
     fprintf(stderr, "the GPU has no place for a CTA of the kernel\n");
     exit(1);
 }
@@ -296,8 +197,6 @@ static void open_buffers(rank_state *s) {
     cu(cudaMalloc((void **)&s->f.x, MOST_ROWS * INNER * sizeof(bf16)));
     cu(cudaMalloc((void **)&s->f.w, INNER * COLUMNS * sizeof(bf16)));
     cu(cudaMalloc((void **)&s->fused.calls, MOST_CTAS * sizeof *s->fused.calls));
-    cu(cudaMalloc((void **)&s->time, 256));
-    cu(cudaMalloc((void **)&s->wrong, 256));
     fill<<<256, 256, 0, s->stream>>>((bf16 *)s->f.x, MOST_ROWS * INNER, 100 + (uint32_t)s->rank);
     fill<<<256, 256, 0, s->stream>>>((bf16 *)s->f.w, INNER * COLUMNS, 200 + (uint32_t)s->rank);
     ok(symmDevWindowGet(s->comm, s->inbox, inbox, &s->fused.inbox));
@@ -307,79 +206,43 @@ static void open_buffers(rank_state *s) {
 }
 
 static void close_buffers(rank_state *s) {
-    void *own[] = {(void *)s->f.x, (void *)s->f.w, s->fused.calls, s->time, s->wrong};
+    void *own[] = {(void *)s->f.x, (void *)s->f.w, s->fused.calls};
     ok(symmHeapDestroy(s->heap));
     for (void *p : own) cu(cudaFree(p));
 }
 
-/* 1: something is wrong. */
+static float measure_way(const rank_state *s, int unfused) {
+    cu(cudaMemsetAsync(unfused ? s->z : s->y, 0xff, Y_BYTES, s->stream));
+    return measure(s, CALLS, REPLAYS, [=](int) { call(s, unfused); });
+}
+
 static int run_rank(int rank, int ranks, const symmUniqueId_t *id) {
     rank_state s = {};
-    int gpus = 0;
     uint32_t wrong = 0;
-    cudaDeviceProp prop;
-    s.rank = rank, s.ranks = ranks;
-    setenv("SYMM_TIMEOUT", "20000", 0);
-    cu(cudaGetDeviceCount(&gpus));
-    cu(cudaSetDevice(rank % gpus));
-    cu(cudaGetDeviceProperties(&prop, rank % gpus));
-    cu(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking));
-    cu(cudaEventCreate(&s.begin));
-    cu(cudaEventCreate(&s.end));
-    s.most = prepare_kernels(ranks, gpus);
+    open_rank(&s, rank, ranks);
+    prepare_kernels(&s);
     ok(symmCommInitRank(&s.comm, ranks, *id, rank));
     open_buffers(&s);
     meet(&s);
     if (rank == 0)
         printf("%d ranks on %d of %s, %d columns, %d of the inner dimension each, us of a call in "
                "a graph of %d\n  rows   unfused     fused\n",
-               ranks, gpus < ranks ? gpus : ranks, prop.name, COLUMNS, INNER, CALLS);
+               ranks, std::min(s.gpus, ranks), s.gpu.name, COLUMNS, INNER, CALLS);
     for (uint32_t rows = TILE; rows <= MOST_ROWS; rows *= 4) {
         float us[2];
         begin_rows(&s, rows);
-        for (int way = 0; way < 2; way++) us[way] = measure(&s, way == 0);
-        wrong += look(&s);
+        for (int way = 0; way < 2; way++) us[way] = measure_way(&s, way == 0);
+        wrong += look(&s, s.y, s.z, rows * COLUMNS);
         ok(symmDevCommDestroy(s.comm, &s.fused.dev));
         if (rank == 0) printf("%6u %9.2f %9.2f   %.2fx\n", rows, us[0], us[1], us[0] / us[1]);
     }
     printf("rank %d: %u words differ from the unfused way\n", rank, wrong);
     close_buffers(&s);
     ok(symmCommDestroy(s.comm));
+    close_rank(&s);
     return wrong != 0;
 }
 
-/* ---- processes ------------------------------------------------------------------------------- */
-
-/* In a child: a process that has used CUDA cannot fork ranks. */
-static int count_gpus(void) {
-    const pid_t child = fork();
-    int status = 0, n = 0;
-    if (child == 0) _exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-}
-
 int main(int argc, char **argv) {
-    const int gpus = count_gpus(), wanted = argc > 1 ? atoi(argv[1]) : gpus < 2 ? 2 : gpus;
-    const int ranks = wanted < MOST_RANKS ? wanted : MOST_RANKS;
-    symmUniqueId_t id;
-    pid_t child[MOST_RANKS];
-    int failed = 0;
-    if (!gpus) {
-        printf("no GPU here\n");
-        return 0;
-    }
-    if (ranks < 1) {
-        fprintf(stderr, "gemm_reduce: 1 to %d ranks\n", MOST_RANKS);
-        return 2;
-    }
-    ok(symmGetUniqueId(&id));
-    for (int r = 0; r < ranks; r++)
-        if ((child[r] = fork()) == 0) exit(run_rank(r, ranks, &id));
-    for (int r = 0; r < ranks; r++) {
-        int status = 0;
-        waitpid(child[r], &status, 0);
-        failed |= !WIFEXITED(status) || WEXITSTATUS(status);
-    }
-    return failed;
+    return run_ranks("gemm_reduce", argc, argv, run_rank);
 }
