@@ -85,6 +85,13 @@ int pmpi_reduces(MPI_Datatype type, MPI_Op op, pmpi_reduction *out) {
     return out->each == 1 || out->op == symmSum;
 }
 
+/* 1: a type of MPI's, which nobody frees: one with a name, or one of Fortran's that
+ * MPI_Type_create_f90_real and the like give. */
+static int is_mpis(int combiner) {
+    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+           combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
+}
+
 /* The bytes of a predefined type are in the order in which they are sent, and so are those of
  * several contiguous ones. Of all others that is not looked into. */
 static int in_order(MPI_Datatype type) {
@@ -92,14 +99,14 @@ static int in_order(MPI_Datatype type) {
     MPI_Aint none[1];
     MPI_Datatype inner[1];
     if (PMPI_Type_get_envelope(type, &ints, &addresses, &types, &combiner)) return 0;
-    if (combiner == MPI_COMBINER_NAMED) return 1;
+    if (is_mpis(combiner)) return 1;
     if ((combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_DUP) || types != 1)
         return 0;
     if (PMPI_Type_get_contents(type, ints, 0, 1, values, none, inner)) return 0;
     in_turn = in_order(inner[0]);
     /* contents gives a handle of its own, but of a predefined type */
     if (PMPI_Type_get_envelope(inner[0], &ints, &addresses, &types, &combiner) == MPI_SUCCESS &&
-        combiner != MPI_COMBINER_NAMED)
+        !is_mpis(combiner))
         PMPI_Type_free(&inner[0]);
     return in_turn;
 }

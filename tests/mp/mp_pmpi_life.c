@@ -273,6 +273,23 @@ static void no_buffer_for_nothing(void) {
         T_EQ(out[k], ranks * k + ranks * (ranks - 1) / 2);
 }
 
+/* Types of Fortran's with a precision are MPI's own, without a name, and freeing one is an error
+ * that ends the job. */
+static void types_that_nobody_frees(void) {
+    enum { COUNT = 300, OF_ONE = 2 };
+    MPI_Datatype real, reals;
+    float data[COUNT * OF_ONE];
+    for (int i = 0; i < CALLS; i++) reduce_on(MPI_COMM_WORLD);
+    T_EQ(MPI_Type_create_f90_real(6, MPI_UNDEFINED, &real), MPI_SUCCESS);
+    MPI_Type_contiguous(OF_ONE, real, &reals);
+    MPI_Type_commit(&reals);
+    for (int i = 0; i < COUNT * OF_ONE; i++) data[i] = my_rank ? -1 : (float)i;
+    T_EQ(MPI_Bcast(data, COUNT, reals, 0, MPI_COMM_WORLD), MPI_SUCCESS);
+    T_EQ(MPI_Bcast(data, COUNT, real, 0, MPI_COMM_WORLD), MPI_SUCCESS);
+    for (int i = 0; i < COUNT * OF_ONE; i++) T_EQ((int)data[i], i);
+    MPI_Type_free(&reals);
+}
+
 /* One element of 2 GiB and some, with gaps as far as the library sees. */
 static void an_element_of_more_than_an_int(void) {
     enum { REST = 4096 };
@@ -305,7 +322,8 @@ static const t_test tests[] = {
     T(opened_while_one_is_made),        T(used_while_one_is_made),
     T(opened_while_a_thread_makes_one), T(ranks_of_another_world),
     T(descriptors_stay_free),           T(a_rank_that_cannot),
-    T(no_buffer_for_nothing),           T(an_element_of_more_than_an_int),
+    T(no_buffer_for_nothing),           T(types_that_nobody_frees),
+    T(an_element_of_more_than_an_int),
 };
 
 /* ---- the end --------------------------------------------------------------------------------- */
