@@ -78,6 +78,15 @@ SYMM_API symmResult_t symmMeetingAllgather(const symmMeeting_t *meeting, const v
  * Order: local, any thread. Errors: symmInvalidArgument: it is no id of symmGetUniqueId. */
 SYMM_API symmResult_t symmUniqueIdDrop(const symmUniqueId_t *id);
 
+/* An id that every rank makes itself, where none can be passed on: address is the same text on all
+ * of them, "10.0.0.1:4711", "[fe80::1]:4711" or "host:4711". Rank 0 listens there while it makes
+ * its communicator; the others try until it does, or the deadline of set-up is over. Communicators
+ * are made of it one after the other. There is no secret in it: who reaches the address can be a
+ * rank.
+ * Order: local. Errors: symmInvalidArgument: it is no such text, or there is no such host.
+ * symmSystemError, when rank 0 makes its communicator: the address is not its own, or in use. */
+SYMM_API symmResult_t symmUniqueIdAt(const char *address, symmUniqueId_t *id);
+
 #ifdef __cplusplus
 }
 #endif

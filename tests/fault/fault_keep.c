@@ -311,6 +311,8 @@ static void ids_that_are_dropped(void) {
     symm_boot_close(boot);
     T_ERR(symmUniqueIdDrop(&none), symmInvalidArgument);
     T_ERR(symmUniqueIdDrop(NULL), symmInvalidArgument);
+    T_ERR(symmUniqueIdAt(NULL, &none), symmInvalidArgument);
+    T_ERR(symmUniqueIdAt("127.0.0.1:1", NULL), symmInvalidArgument);
     T_EQ(threads(), 0);
     T_EQ(SYMM_STAT_GET(fds), 0);
 }

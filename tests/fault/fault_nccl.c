@@ -1,6 +1,10 @@
 /* fault_nccl.c - the drop-in where things go wrong: each call of the CUDA driver refused in turn
  * (fake driver, thread ranks), and bad input, for which programs get NCCL's own codes, every rank
  * alike. No lock. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include "nccl_kit.h"
 #include "refuse_kit.h"
 
@@ -281,6 +285,58 @@ static void an_id_of_a_launcher(void) {
     T_FORK_DIES(FORKED + 1, FORKED, launched, m);
 }
 
+/* Every rank makes the id itself, of an address. Rank 0 comes later than a listener that has ended
+ * is waited for; and again at once, while connections of the one before end. */
+typedef struct {
+    kit k;
+    char at[32];
+} place;
+static void make_at(const char *at, int rank, int n) {
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    int x = 1;
+    setenv("NCCL_COMM_ID", at, 1);
+    N_OK(ncclGetUniqueId(&id));
+    N_OK(ncclCommInitRank(&comm, n, id, rank));
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(x, n);
+    N_OK(ncclCommDestroy(comm));
+}
+static void met_at(int rank, int n, void *arg) {
+    static const char *const bad[] = {
+        "here",    "127.0.0.1", "127.0.0.1:", "127.0.0.1:0",  "127.0.0.1:x",
+        "[::1:80", "::1:80",    ":80",        "1.2.3.4:70000"};
+    place *p = arg;
+    ncclUniqueId id;
+    setenv("SYMM_BACKEND", "host", 1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        setenv("NCCL_COMM_ID", bad[i], 1);
+        N_REFUSED(ncclGetUniqueId(&id), ncclInvalidArgument, bad[i]);
+    }
+    if (!rank) sleep(3);
+    for (int i = 0; i < 3; i++) make_at(p->at, rank, n);
+    kit_barrier(&p->k, n);
+    if (rank) return;
+    /* Of no host. */
+    setenv("NCCL_COMM_ID", "192.0.2.1:4711", 1);
+    ncclComm_t comm = NULL;
+    N_OK(ncclGetUniqueId(&id));
+    N_REFUSED(ncclCommInitRank(&comm, n, id, 0), ncclSystemError, "cannot listen at 192.0.2.1");
+}
+
+static void an_id_by_an_address(void) {
+    T_EXPECT_WARNINGS();
+    place *p = T_SHARED(sizeof *p);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    T_EQ(bind(fd, (struct sockaddr *)&at, len), 0);
+    T_EQ(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    close(fd); /* a port that is free */
+    snprintf(p->at, sizeof p->at, "127.0.0.1:%d", ntohs(at.sin_port));
+    T_FORK(FORKED, met_at, p);
+}
+
 /* Windows of others, and those that ended; a bad registration on one rank is everybody's. */
 static void bad_windows(int rank, int n, void *arg) {
     void *a, *p;
@@ -388,5 +444,5 @@ static void who_needs_nobody_does_not_hear_of_an_end(void) {
 T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
        T_TIMEOUT(refusals_of_launches, 180), T(devices_that_are_not_there),
        T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(an_id_used_twice),
-       T(an_id_of_a_launcher), T(windows_that_are_none),
+       T(an_id_of_a_launcher), T(an_id_by_an_address), T(windows_that_are_none),
        T(who_needs_nobody_does_not_hear_of_an_end))

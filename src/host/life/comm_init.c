@@ -29,6 +29,11 @@ symmResult_t symmUniqueIdDrop(const symmUniqueId_t *id) {
     return symm_boot_tcp_drop(id);
 }
 
+symmResult_t symmUniqueIdAt(const char *address, symmUniqueId_t *id) {
+    if (!address || !id) return SYMM_ERR(symmInvalidArgument, "%s is NULL", id ? "address" : "id");
+    return symm_boot_tcp_agree(address, id);
+}
+
 enum { MEET_RANKS = 65536 }; /* as many as the bootstrap takes */
 
 /* A NULL `comm` is refused later, in the exchange, so that all ranks fail with the same error. */

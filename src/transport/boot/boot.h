@@ -55,6 +55,8 @@ symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, 
 void symm_boot_tcp_refuse(const symmUniqueId_t *id);
 /* No rank will open the id: as refuse, but a meeting that is under way goes on. */
 symmResult_t symm_boot_tcp_drop(const symmUniqueId_t *id);
+/* An id that every rank makes itself, of the same address: rank 0 listens there when it comes. */
+symmResult_t symm_boot_tcp_agree(const char *address, symmUniqueId_t *id);
 
 /* Threads of one process: group_create makes one shared meeting point, open joins it. The last
  * close frees it. abandon: no rank is to come any more; ranks that wait get symmRemoteError. */

@@ -40,7 +40,7 @@ static call call_begin(symm_boot_tcp *t, const symm_wait *w, int at_end) {
 
 /* The root in texts: "rank 2"; "who made the id" before it has answered, or if it is no rank. */
 typedef struct {
-    char text[32];
+    char text[48];
 } root_name;
 
 static root_name name_root(const call *c) {
@@ -49,8 +49,22 @@ static root_name name_root(const call *c) {
     return n;
 }
 
+/* With its process, if that is known. */
+static root_name name_process(const call *c) {
+    root_name n = name_root(c);
+    const size_t at = strlen(n.text);
+    if (c->t->id.agreed) return (root_name){"rank 0"};
+    snprintf(n.text + at, sizeof(n.text) - at, " (process %u)", c->t->id.pid);
+    return n;
+}
+
 static symmResult_t root_silent(const call *c) {
     char at[64];
+    if (c->t->id.agreed)
+        return SYMM_ERR(
+            symmTimeout, "rank 0 does not answer at %s (rank %d waited %.1f s while %s)%s",
+            symm_tcp_id_text(&c->t->id, at, sizeof(at)), c->t->base.rank,
+            symm_boot_seconds(c->start_ns), symm_boot_stage(c->w), symm_tcp_id_reach(&c->t->id));
     return SYMM_ERR(symmTimeout,
                     "%s (process %u, %s) does not answer (rank %d waited %.1f s while %s)%s",
                     name_root(c).text, c->t->id.pid, symm_tcp_id_text(&c->t->id, at, sizeof(at)),
@@ -59,8 +73,8 @@ static symmResult_t root_silent(const call *c) {
 }
 
 static symmResult_t root_gone(const call *c) {
-    return SYMM_ERR(symmRemoteError, "%s (process %u) died or left while %s", name_root(c).text,
-                    c->t->id.pid, symm_boot_stage(c->w));
+    return SYMM_ERR(symmRemoteError, "%s died or left while %s", name_process(c).text,
+                    symm_boot_stage(c->w));
 }
 
 static symmResult_t root_malformed(const call *c) {
@@ -205,11 +219,11 @@ static symmResult_t nobody_listens(const call *c) {
                     symm_boot_stage(c->w), symm_tcp_id_reach(&c->t->id));
 }
 
-/* Between two tries. */
+/* Between two tries. An id that every rank makes is there before rank 0 listens. */
 static symmResult_t back_off(call *c, int err, uint64_t *refused_ns, int *nap_ms) {
     uint64_t now = symm_now_ns();
     SYMM_TRACE("bootstrap: connecting to the root: %s; trying again", strerror(err));
-    if (err != ECONNREFUSED)
+    if (err != ECONNREFUSED || c->t->id.agreed)
         *refused_ns = 0;
     else if (!*refused_ns)
         *refused_ns = now;
@@ -308,8 +322,8 @@ static int client_lost(symm_boot_tcp *t, const symm_wait *w, symm_boot_loss *los
     if (how != SYMM_TCP_GONE) return how == SYMM_TCP_DONE;
     loss->rank = t->root;
     loss->code = symmRemoteError;
-    snprintf(loss->text, sizeof(loss->text), "%s (process %u) died or left while %s",
-             name_root(&c).text, t->id.pid, symm_boot_stage(w));
+    snprintf(loss->text, sizeof(loss->text), "%s died or left while %s", name_process(&c).text,
+             symm_boot_stage(w));
     return 1;
 }
 
@@ -350,10 +364,14 @@ free_record:
     return status;
 }
 
+symmResult_t symm_boot_tcp_agree(const char *address, symmUniqueId_t *id) {
+    return symm_tcp_id_agree(address, id);
+}
+
 void symm_boot_tcp_refuse(const symmUniqueId_t *id) {
     symm_tcp_id parsed;
     int fd;
-    if (symm_tcp_id_parse(id, &parsed)) return;
+    if (symm_tcp_id_parse(id, &parsed) || parsed.agreed) return;
     if (symm_tcp_keep_refuse(&parsed) || symm_tcp_id_claim(&parsed, &fd) || fd < 0) return;
     symm_boot_tcp unmade = {.id = parsed, .listener = fd};
     symm_tcp_end_listener(&unmade);
@@ -366,13 +384,21 @@ symmResult_t symm_boot_tcp_drop(const symmUniqueId_t *id) {
     return symmSuccess;
 }
 
-/* The root, if the id's listener is here and no other rank has taken it. */
+/* The id's, if it is here and no other rank has taken it. */
+static symmResult_t take_listener(const symm_tcp_id *id, int rank, int *listener) {
+    *listener = -1;
+    if (id->agreed) return rank ? symmSuccess : symm_tcp_id_listen(id, listener);
+    SYMM_TRY(symm_tcp_id_claim(id, listener));
+    symm_lifeline_lock(); /* until now a forked child could become the root instead */
+    symm_lifeline_add(*listener);
+    symm_lifeline_unlock();
+    return symmSuccess;
+}
+
+/* The root, if it has the listener. */
 static symmResult_t open_object(const symm_tcp_id *id, int rank, int nranks, symm_boot_tcp **out) {
     int listener;
-    SYMM_TRY(symm_tcp_id_claim(id, &listener));
-    symm_lifeline_lock(); /* until now a forked child could become the root instead */
-    symm_lifeline_add(listener);
-    symm_lifeline_unlock();
+    SYMM_TRY(take_listener(id, rank, &listener));
     symmResult_t status = symm_tcp_make(rank, nranks, listener >= 0, out);
     if (status) {
         symm_boot_tcp unmade = {.id = *id, .listener = listener};

@@ -28,10 +28,15 @@ typedef struct {
     socklen_t addrlen;
     uint8_t secret[SYMM_TCP_SECRET];
     uint32_t pid; /* of the process that made it; for messages */
+    int agreed; /* every rank has made it: rank 0 listens there when it comes. No secret, no pid */
 } symm_tcp_id;
 
 /* Opens a listener and writes the id that says where. ifname NULL: any interface. */
 symmResult_t symm_tcp_id_make(const char *ifname, symmUniqueId_t *id, int *listener);
+/* An id that every rank makes, of the same text ("10.0.0.1:4711"). Nobody listens there yet. */
+symmResult_t symm_tcp_id_agree(const char *address, symmUniqueId_t *id);
+/* The listener of such an id, of rank 0; it is in the set of lifeline.h. */
+symmResult_t symm_tcp_id_listen(const symm_tcp_id *id, int *listener);
 /* symmInvalidArgument for bytes that symmGetUniqueId did not write, symmVersionMismatch for another
  * version's. */
 symmResult_t symm_tcp_id_parse(const symmUniqueId_t *id, symm_tcp_id *out);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ enum {
     ID_ADDRESS = 6,   /* 26 bytes */
     ID_SECRET = 32,   /* 16 bytes */
     ID_PID = 48,      /* u32 */
-    ID_END = 52,      /* zeros from here */
+    ID_AGREED = 52,   /* u8: 1: every rank made it, secret and pid are 0 */
+    ID_END = 53,      /* zeros from here */
     ID_CHECKSUM = 124 /* u32 over the bytes before it */
 };
 #define ID_MAGIC_VALUE 0x64497973u /* "syId" */
@@ -81,6 +83,11 @@ symmResult_t symm_tcp_random(void *out, size_t bytes) {
 
 static socklen_t address_length(int family) {
     return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
+static in_port_t *port_of(struct sockaddr_storage *addr) {
+    return addr->ss_family == AF_INET ? &((struct sockaddr_in *)addr)->sin_port
+                                      : &((struct sockaddr_in6 *)addr)->sin6_port;
 }
 
 /* Interfaces to this host's own containers and virtual machines. Each host may have one, with the
@@ -168,6 +175,7 @@ static symmResult_t choose_address(const char *ifname, struct sockaddr_storage *
     if (best) {
         *len = address_length(best->ifa_addr->sa_family);
         memcpy(addr, best->ifa_addr, *len);
+        *port_of(addr) = 0;
         SYMM_INFO("tcp: listening on interface %s", best->ifa_name);
     } else if (ifname) {
         char names[200];
@@ -197,10 +205,9 @@ static int listen_at(struct sockaddr_storage *addr, socklen_t len) {
         SYMM_FAIL_CALL(id_socket, -1, EMFILE,
                        socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
     if (fd < 0) return -1;
-    if (addr->ss_family == AF_INET)
-        ((struct sockaddr_in *)addr)->sin_port = 0;
-    else
-        ((struct sockaddr_in6 *)addr)->sin6_port = 0;
+    /* A port that was named: connections of the communicator before do not keep it. */
+    const int yes = 1;
+    if (*port_of(addr)) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (SYMM_FAIL_CALL(id_bind, -1, EADDRNOTAVAIL, bind(fd, (struct sockaddr *)addr, len)) ||
         SYMM_FAIL_CALL(id_listen, -1, EADDRINUSE, listen(fd, SOMAXCONN)) ||
         SYMM_FAIL_CALL(id_address, -1, ENOBUFS, getsockname(fd, (struct sockaddr *)addr, &len))) {
@@ -212,7 +219,7 @@ static int listen_at(struct sockaddr_storage *addr, socklen_t len) {
     return fd;
 }
 
-/* An fd that listens at addr, whose port becomes the one the kernel chose; -1 with errno. */
+/* An fd that listens at addr, whose port 0 becomes the one the kernel chose; -1 with errno. */
 static int open_at(struct sockaddr_storage *addr, socklen_t len, int kept) {
     if (kept) return listen_at(addr, len);
     symm_lifeline_lock();
@@ -328,14 +335,16 @@ const char *symm_tcp_interface_text(const struct sockaddr_storage *addr, char *b
 
 /* ---- ids ---- */
 
+/* secret NULL: every rank makes it. */
 static void write_id(const struct sockaddr_storage *addr, const uint8_t *secret,
                      symmUniqueId_t *out) {
     uint8_t id[SYMM_UNIQUE_ID_BYTES] = {0};
     put32(id + ID_MAGIC, ID_MAGIC_VALUE);
     put16(id + ID_VERSION, SYMM_TCP_VERSION);
     symm_tcp_address_put(addr, id + ID_ADDRESS);
-    memcpy(id + ID_SECRET, secret, SYMM_TCP_SECRET);
-    put32(id + ID_PID, (uint32_t)getpid());
+    if (secret) memcpy(id + ID_SECRET, secret, SYMM_TCP_SECRET);
+    if (secret) put32(id + ID_PID, (uint32_t)getpid());
+    id[ID_AGREED] = !secret;
     put32(id + ID_CHECKSUM, checksum(id, ID_CHECKSUM));
     memcpy(out->internal, id, sizeof(id));
 }
@@ -346,6 +355,52 @@ symmResult_t symm_tcp_id_make(const char *ifname, symmUniqueId_t *id, int *liste
     SYMM_TRY(symm_tcp_random(secret, sizeof(secret)));
     SYMM_TRY(symm_tcp_listen(ifname, "a unique id", 1, &addr, listener));
     write_id(&addr, secret, id);
+    return symmSuccess;
+}
+
+/* The host into host; the port, or NULL: it is no such text. */
+static const char *split_address(const char *text, char *host, size_t cap) {
+    const int six = *text == '[';
+    const char *colon = strrchr(text, ':');
+    if (!colon || !colon[1] || (six && colon[-1] != ']')) return NULL;
+    const size_t n = (size_t)(colon - text) - (six ? 2 : 0);
+    if (!n || n >= cap) return NULL;
+    memcpy(host, text + six, n);
+    host[n] = 0;
+    return six || !strchr(host, ':') ? colon + 1 : NULL;
+}
+
+/* The host's first address, as every rank must find it. */
+symmResult_t symm_tcp_id_agree(const char *address, symmUniqueId_t *id) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *found;
+    struct sockaddr_storage addr;
+    char host[256], *end;
+    const char *port = split_address(address, host, sizeof(host));
+    const long number = port ? strtol(port, &end, 10) : 0;
+    if (!port || *end || number < 1 || number > 65535)
+        return SYMM_ERR(symmInvalidArgument,
+                        "%.200s: must be ADDRESS:PORT, [IPV6]:PORT or NAME:PORT", address);
+    const int e = getaddrinfo(host, port, &hints, &found);
+    if (e)
+        return SYMM_ERR(symmInvalidArgument, "%.200s: there is no such host: %s", address,
+                        gai_strerror(e));
+    memset(&addr, 0, sizeof(addr));
+    memcpy(&addr, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    write_id(&addr, NULL, id);
+    return symmSuccess;
+}
+
+symmResult_t symm_tcp_id_listen(const symm_tcp_id *id, int *listener) {
+    struct sockaddr_storage addr = id->addr;
+    char at[64];
+    *listener = open_at(&addr, id->addrlen, 0);
+    if (*listener < 0)
+        return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
+                        "rank 0 cannot listen at %s: %s", symm_tcp_id_text(id, at, sizeof(at)),
+                        strerror(errno));
+    SYMM_STAT_ADD(fds, +1);
     return symmSuccess;
 }
 
@@ -380,6 +435,7 @@ symmResult_t symm_tcp_id_parse(const symmUniqueId_t *id, symm_tcp_id *out) {
         return SYMM_ERR(symmInvalidArgument, "this is no id that symmGetUniqueId made: %s", defect);
     memcpy(out->secret, raw + ID_SECRET, SYMM_TCP_SECRET);
     out->pid = get32(raw + ID_PID);
+    out->agreed = raw[ID_AGREED];
     return symmSuccess;
 }
 

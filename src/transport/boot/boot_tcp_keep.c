@@ -443,7 +443,7 @@ static void id_done(const symm_tcp_id *id) {
 
 void symm_tcp_end_listener(symm_boot_tcp *t) {
     if (t->listener < 0) return;
-    id_done(&t->id);
+    if (!t->id.agreed) id_done(&t->id);
     symm_lifeline_close(t->listener);
     SYMM_STAT_ADD(fds, -1);
     t->listener = -1;
