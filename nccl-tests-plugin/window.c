@@ -171,7 +171,12 @@ void symm_nccl_windows_end(nccl_comm *c) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* No bytes: no memory, as NCCL has it of cudaMalloc. */
 ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
+    if (ptr && !size) {
+        *ptr = NULL;
+        return ncclSuccess;
+    }
     return nccl_of(symmMemAlloc(ptr, size));
 }
 NCCL_ALIAS(ncclMemAlloc);

@@ -216,6 +216,14 @@ static void bad_arguments(int rank, int n, void *arg) {
     N_OK(ncclCommDestroy(comm));
 }
 
+static void no_bytes_are_no_memory(void) {
+    void *p = &p;
+    setenv("SYMM_BACKEND", "host", 1);
+    N_OK(ncclMemAlloc(&p, 0));
+    T_CHECK(!p);
+    N_OK(ncclMemFree(p));
+}
+
 static void bad_arguments_get_nccls_code(void) {
     forked(bad_arguments);
 }
@@ -444,5 +452,5 @@ static void who_needs_nobody_does_not_hear_of_an_end(void) {
 T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
        T_TIMEOUT(refusals_of_launches, 180), T(devices_that_are_not_there),
        T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(an_id_used_twice),
-       T(an_id_of_a_launcher), T(an_id_by_an_address), T(windows_that_are_none),
-       T(who_needs_nobody_does_not_hear_of_an_end))
+       T(an_id_of_a_launcher), T(an_id_by_an_address), T(no_bytes_are_no_memory),
+       T(windows_that_are_none), T(who_needs_nobody_does_not_hear_of_an_end))
