@@ -217,7 +217,7 @@ SYMM_API const char *symmGetLastError(symmComm_t comm);
 SYMM_API symmResult_t symmGetUniqueId(symmUniqueId_t *id);
 
 /* Creates a communicator of nranks ranks. Needs no MPI.
- * Requires: every rank passes the same id and nranks, and its own rank, 0..nranks-1.
+ * Requires: every rank passes the same id and nranks, and its own rank, 0..nranks-1: else all fail.
  * Order: collective.
  * Errors, the same on every rank: symmTimeout (names ranks that never came), symmVersionMismatch,
  * symmRemoteError; symmNotSupported: ranks on two hosts that no NVLink fabric joins, in two

@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 
 #include "fault_kit.h"
+#include "symm_grow.h"
+#include "symm_meet.h"
 
 enum {
     SHORT_MS = 2000,
@@ -353,8 +355,136 @@ static void a_meeting_whose_id_is_dropped(void) {
     T_FORK(3, dropped_rank, job_new(0, 0, KIT_MS));
 }
 
+/* ---- numbers out of range -------------------------------------------------------------------- */
+
+/* One rank passes them. Whoever made the id, and whoever comes first, all others hear of them. */
+typedef struct {
+    const char *text, *own; /* of all others; its own */
+    int rank, nranks;       /* that it passes; 99: what is right */
+    int of;                 /* other functions: 1 symmCommInitRankMeet, 2 symmCommGrow */
+} odd_numbers;
+static const odd_numbers odd_rows[] = {
+    {"passed rank=3 of nranks=3: out of range", "rank=3: must be 0 to 2", 3, 99, 0},
+    {"passed rank=-1 of nranks=3: out of range", "rank=-1: must be 0 to 2", -1, 99, 0},
+    {"passed rank=1 of nranks=0: out of range", "nranks=0: must be 1 to 72", 99, 0, 0},
+    {"passed rank=1 of nranks=73: out of range", "nranks=73: must be 1 to 72", 99, 73, 0},
+    {"passed rank=-9 of nranks=-7: out of range", "nranks=-7: must be 1 to 65536", -9, -7, 1},
+    {"passed rank=3 of nranks=3: out of range", "rank=3: must be 1 to 2 where", 3, 99, 2}};
+
+static symmResult_t settles(void *ctx, const symmMeeting_t *meeting, symmResult_t status,
+                            symmVerdict_t *verdict) {
+    (void)ctx, (void)meeting, (void)verdict;
+    return status;
+}
+
+static symmResult_t call_oddly(const job *j, const odd_numbers *o, int rank) {
+    const symmMeet_t meet = {settles, NULL, NULL};
+    const int is = o->rank == 99 ? rank : o->rank, of = o->nranks == 99 ? 3 : o->nranks;
+    symmComm_t comm = NULL;
+    const symmResult_t r = o->of == 1   ? symmCommInitRankMeet(&comm, of, j->id, is, NULL, &meet)
+                           : o->of == 2 ? symmCommGrow(NULL, of, &j->id, is, &comm, NULL)
+                                        : symmCommInitRank(&comm, of, j->id, is);
+    T_CHECK(!comm);
+    return r;
+}
+
+/* Three ranks, and a process that is none. how: the row; 10 more: the odd rank comes last. */
+static void odd_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    const odd_numbers *o = &odd_rows[j->how % 10];
+    const int odd = rank == j->victim;
+    symmComm_t comm = NULL;
+    job_id(j, rank, n);
+    if (odd == (j->how >= 10)) kit_sleep(LATE_MS);
+    const uint64_t since = symm_now_ns();
+    symmResult_t r = symmSuccess;
+    if (rank < 3) r = odd ? call_oddly(j, o, rank) : symmCommInitRank(&comm, 3, j->id, rank);
+    const uint64_t ms = fk_ms_since(since);
+    T_CHECKF(ms < SHORT_MS, "rank %d waited %llu ms", rank, (unsigned long long)ms);
+    job_note(j, rank, r);
+    end(j, n);
+    T_EQ(j->k.code[rank], rank < 3 ? symmInvalidArgument : symmSuccess);
+    if (rank < 3) T_MSG(j->k.text[rank], odd ? o->own : o->text);
+}
+
+static void numbers_out_of_range(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_SETUP_TIMEOUT", "9000", 1);
+    for (int maker = 0; maker < 4; maker++)
+        for (int how = maker % 2; how < (int)(sizeof odd_rows / sizeof *odd_rows); how += 2) {
+            job *j = job_new(1, how + (how / 2 + maker / 2) % 2 * 10, 0);
+            j->maker = maker;
+            T_FORK(4, odd_rank, j);
+        }
+}
+
+/* In a group the calls beside it are not made: they would wait for each other. */
+static void numbers_out_of_range_in_a_group(void) {
+    T_EXPECT_WARNINGS();
+    symmUniqueId_t id, none = {{0}};
+    symmComm_t comm[2] = {NULL, NULL};
+    T_OK(symmGetUniqueId(&id));
+    T_OK(symmGroupStart());
+    T_OK(symmCommInitRank(&comm[0], 2, id, 0));
+    T_ERR(symmCommInitRank(&comm[1], 2, id, 2), symmInvalidArgument);
+    T_MSG(symm_status_text(), "rank=2: must be 0 to 1");
+    T_ERR(symmGroupEnd(), symmInvalidArgument);
+    T_MSG(symm_status_text(), "rank=2: must be 0 to 1");
+    T_CHECK(!comm[0] && !comm[1]);
+    T_ERR(symmCommInitRank(&comm[0], 2, none, 2), symmInvalidArgument); /* nobody to tell */
+    T_MSG(symm_status_text(), "rank=2: must be 0 to 1");
+    symm_tcp_keep_wait();
+    T_ERR(symmCommInitRank(&comm[0], 2, id, 0), symmInvalidUsage); /* it is used up */
+}
+
+/* Nobody of the ranks is there: it does not wait for long. Who comes then hears it. */
+static void numbers_that_nobody_hears(void) {
+    T_EXPECT_WARNINGS();
+    symmUniqueId_t id;
+    symm_boot_tcp root = {.id = {.pid = 0}}, *t;
+    symmComm_t comm = NULL;
+    symm_wait w = kit_wait("meeting", KIT_MS);
+    T_OK(symm_tcp_id_make("lo", &id, &root.listener));
+    T_OK(symm_tcp_id_parse(&id, &root.id));
+    const uint64_t since = symm_now_ns();
+    T_ERR(symmCommInitRank(&comm, 2, id, 5), symmInvalidArgument);
+    T_CHECKF(fk_ms_since(since) < 4000, "%d ms", (int)fk_ms_since(since));
+    T_MSG(symm_status_text(), "rank=5: must be 0 to 1");
+    /* A rank of this process asks for the listener at that moment: the error is told all the
+     * same. */
+    T_OK(symm_tcp_make(-1, 0, 1, &t));
+    t->id = root.id;
+    t->listener = root.listener;
+    atomic_store(&t->standing, SYMM_TCP_YIELDS);
+    T_ERR(symm_tcp_root_open(t, &w), symmInvalidArgument);
+    T_MSG(symm_status_text(), "passed rank=5 of nranks=2: out of range");
+    symm_tcp_end_listener(t);
+    symm_tcp_free(t);
+}
+
+/* Who does not know the secret tells nothing. */
+static void numbers_of_a_stranger(void) {
+    T_EXPECT_WARNINGS();
+    symm_tcp_hello h = {.version = SYMM_TCP_VERSION, .rank = 5, .nranks = 2, .refused = 1};
+    uint8_t bytes[SYMM_TCP_HELLO], nothing;
+    symmUniqueId_t id;
+    symm_tcp_id parsed;
+    symmComm_t comm;
+    T_OK(symm_boot_tcp_id(&id, "lo"));
+    T_OK(symm_tcp_id_parse(&id, &parsed));
+    const int fd = socket(parsed.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    T_EQ(connect(fd, (struct sockaddr *)&parsed.addr, parsed.addrlen), 0);
+    symm_tcp_hello_put(&h, bytes);
+    T_EQ(write(fd, bytes, sizeof bytes), sizeof bytes);
+    T_EQ(read(fd, &nothing, 1), 0); /* turned away by the keeper's meeting */
+    T_OK(symmCommInitRank(&comm, 1, id, 0));
+    T_OK(symmCommDestroy(comm));
+    close(fd);
+}
+
 T_MAIN(T(ranks_of_a_launcher), T(communicators_outlive_their_launcher), T(two_ids_at_once),
        T(a_rank_of_the_maker_is_late), T(claimed_ids_cost_no_thread), T(an_id_that_is_never_used),
        T(ranks_that_differ_are_named), T(a_maker_that_goes), T(exchanges_that_fail),
        T(no_thread_for_a_meeting), T(ids_that_are_dropped), T(an_id_that_a_child_drops),
-       T(a_meeting_whose_id_is_dropped))
+       T(a_meeting_whose_id_is_dropped), T(numbers_out_of_range),
+       T(numbers_out_of_range_in_a_group), T(numbers_that_nobody_hears), T(numbers_of_a_stranger))

@@ -241,10 +241,11 @@ static void what_is_not_served_says_so(void) {
 
 static void bad_arguments_of_creation(void) {
     T_EXPECT_WARNINGS();
-    ncclUniqueId id;
+    ncclUniqueId id, spent;
     ncclComm_t comm = (ncclComm_t)(void *)&id;
     ncclConfig_t c = WITH(blocking, 3);
     N_OK(ncclGetUniqueId(&id));
+    N_OK(ncclGetUniqueId(&spent));
     N_ERR(ncclGetUniqueId(NULL), ncclInvalidArgument);
     N_ERR(ncclCommInitRank(NULL, 1, id, 0), ncclInvalidArgument);
     N_ERR(ncclCommInitRankScalable(NULL, 1, 0, 2, &id, NULL), ncclInvalidArgument);
@@ -253,10 +254,10 @@ static void bad_arguments_of_creation(void) {
     comm = (ncclComm_t)(void *)&id;
     N_REFUSED(ncclCommInitRankScalable(&comm, 1, 0, 2, &id, NULL), ncclInvalidArgument, "nId=2");
     T_CHECK(!comm);
-    N_REFUSED(ncclCommInitRank(&comm, 1, id, 1), ncclInvalidArgument, "rank=1");
+    N_REFUSED(ncclCommInitRank(&comm, 1, spent, 1), ncclInvalidArgument, "rank=1");
     T_CHECK(!comm);
-    N_REFUSED(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument, "nranks=0");
-    N_REFUSED(ncclCommInitRank(&comm, 65537, id, 0), ncclInvalidArgument, "nranks=65537");
+    N_REFUSED(ncclCommInitRank(&comm, 0, spent, 0), ncclInvalidArgument, "nranks=0");
+    N_REFUSED(ncclCommInitRank(&comm, 65537, spent, 0), ncclInvalidArgument, "nranks=65537");
     N_REFUSED(ncclCommInitAll(&comm, 0, NULL), ncclInvalidArgument, "ndev=0");
     ncclComm_t made;
     N_OK(ncclCommInitRank(&made, 1, id, 0)); /* the id was not used up */

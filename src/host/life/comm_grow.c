@@ -113,7 +113,8 @@ static symmResult_t grow(symmComm_t comm, int nranks, const symmUniqueId_t *id, 
     a.at.rank = rank;
     a.at.nranks = nranks;
     if (id) a.at.id = *id;
-    if (!comm) SYMM_TRY(check_new(&a));
+    const symmResult_t r = comm ? symmSuccess : check_new(&a);
+    if (r) return id ? symm_comm_refuse_numbers(id, rank, nranks, r) : symm_group_refuse(r);
     if (!comm) a.at.from.context = symm_group_open() ? symm_backend_context() : NULL;
     symm_config_keep(&a.config, config);
     return symm_group_run(comm ? (const void *)comm : newcomm, SYMM_JOB_BLOCKS, grow_job, &a,

@@ -73,13 +73,15 @@ static symmResult_t init_meeting(symmComm_t *comm, const symm_meeting *at,
 
 symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank,
                                     const symmConfig_t *config) {
-    SYMM_TRY(check_ranks(nranks, rank, SYMM_MAX_RANKS));
+    const symmResult_t r = check_ranks(nranks, rank, SYMM_MAX_RANKS);
+    if (r) return symm_comm_refuse_numbers(&id, rank, nranks, r);
     return init_meeting(comm, &(symm_meeting){.id = id, .rank = rank, .nranks = nranks}, config);
 }
 
 symmResult_t symmCommInitRankMeet(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank,
                                   const symmConfig_t *config, const symmMeet_t *meet) {
-    SYMM_TRY(check_ranks(nranks, rank, MEET_RANKS));
+    const symmResult_t r = check_ranks(nranks, rank, MEET_RANKS);
+    if (r) return symm_comm_refuse_numbers(&id, rank, nranks, r);
     SYMM_TRY(symm_comm_check_meet(meet));
     const symm_meeting at = {.id = id, .rank = rank, .nranks = nranks, .meet = *meet};
     return init_meeting(comm, &at, config);

@@ -70,6 +70,11 @@ typedef struct {
 symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config,
                                 symmComm_t *out);
 
+/* Before any of that: numbers of this rank that are out of range. The others, which come to the id,
+ * get an error too. Returns status, the thread's last error. */
+symmResult_t symm_comm_refuse_numbers(const symmUniqueId_t *id, int rank, int nranks,
+                                      symmResult_t status);
+
 /* ---- comm_make.c ---- */
 
 /* What symm_comm_step tells. what: a literal. */

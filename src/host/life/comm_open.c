@@ -11,6 +11,7 @@
 #include "base/stats.h"
 #include "host/coll/coll.h"
 #include "host/comm/comm.h"
+#include "host/comm/group.h"
 #include "host/gpu/backend.h"
 #include "host/gpu/gpu.h"
 #include "host/heap/heap_int.h"
@@ -120,6 +121,12 @@ symmResult_t symm_comm_build_from(const symm_origin *from, symm_boot *boot, symm
 symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config,
                               symmComm_t *comm) {
     return symm_comm_open(boot, config, comm);
+}
+
+symmResult_t symm_comm_refuse_numbers(const symmUniqueId_t *id, int rank, int nranks,
+                                      symmResult_t status) {
+    symm_boot_tcp_refuse_numbers(id, rank, nranks);
+    return symm_group_refuse(status);
 }
 
 /* ---- open in another thread

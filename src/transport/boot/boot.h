@@ -53,6 +53,9 @@ symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, 
 /* A rank of this process will not open the id. Closes the listener, if it is here and no rank has
  * it, or ends the meeting that this process serves, so that the others do not wait for it. */
 void symm_boot_tcp_refuse(const symmUniqueId_t *id);
+/* A rank was given numbers that are out of range, and will not open the id. All ranks get an error
+ * that names them. Waits for that for at most 2 s. The thread's last error stays. */
+void symm_boot_tcp_refuse_numbers(const symmUniqueId_t *id, int rank, int nranks);
 /* No rank will open the id: as refuse, but a meeting that is under way goes on. */
 symmResult_t symm_boot_tcp_drop(const symmUniqueId_t *id);
 /* An id that every rank makes itself, of the same address: rank 0 listens there when it comes. */

@@ -18,6 +18,8 @@
 #define REFUSED_MS \
     2000 /* no listener for this long means that the root has ended: an id is made after listen */
 
+#define TELL_MS 2000 /* how long a rank that cannot come tries to tell the others */
+
 static const symm_boot_ops elsewhere_ops;
 
 typedef struct { /* one call of a rank that is not 0 */
@@ -180,18 +182,21 @@ static symmResult_t connect_once(call *c, int *err) {
     return symmSuccess;
 }
 
+static symmResult_t fill_hello(const symm_boot_tcp *t, int nranks, symm_tcp_hello *h) {
+    *h = (symm_tcp_hello){.version = SYMM_TCP_VERSION,
+                          .pid = (uint32_t)getpid(),
+                          .rank = t->base.rank,
+                          .nranks = nranks};
+    memcpy(h->secret, t->id.secret, sizeof(h->secret));
+    return symm_tcp_random(&h->token, sizeof(h->token));
+}
+
 /* Sends the hello and waits until the root has seen it, which says who it is. *err != 0: this
  * connection has failed. */
-static symmResult_t enroll(call *c, uint64_t token, int *err) {
+static symmResult_t enroll(call *c, const symm_tcp_hello *h, int *err) {
     symm_boot_tcp *t = c->t;
-    symm_tcp_hello h = {.version = SYMM_TCP_VERSION,
-                        .pid = (uint32_t)getpid(),
-                        .rank = t->base.rank,
-                        .nranks = t->base.nranks,
-                        .token = token};
     uint8_t bytes[SYMM_TCP_HELLO];
-    memcpy(h.secret, t->id.secret, sizeof(h.secret));
-    symm_tcp_hello_put(&h, bytes);
+    symm_tcp_hello_put(h, bytes);
     /* A new connection has room for the hello. If it has none, the connection is broken. */
     if (SYMM_FAIL_CALL(boot_hello, -1, ENOBUFS,
                        send(t->peers[0].fd, bytes, sizeof(bytes), MSG_NOSIGNAL)) !=
@@ -242,18 +247,36 @@ static symmResult_t back_off(call *c, int err, uint64_t *refused_ns, int *nap_ms
 
 static symmResult_t client_open(symm_boot_tcp *t, const symm_wait *w) {
     call c = call_begin(t, w, LEAVE);
-    uint64_t token, refused_ns = 0;
+    symm_tcp_hello h;
+    uint64_t refused_ns = 0;
     int nap_ms = 10, err;
-    SYMM_TRY(symm_tcp_random(&token, sizeof(token)));
+    SYMM_TRY(fill_hello(t, t->base.nranks, &h));
     for (;;) {
         SYMM_TRY(connect_once(&c, &err));
-        if (!err) SYMM_TRY(enroll(&c, token, &err));
+        if (!err) SYMM_TRY(enroll(&c, &h, &err));
         if (!err) break;
         SYMM_TRY(back_off(&c, err, &refused_ns, &nap_ms));
     }
     symm_tcp_frame f;
     c.at_end = ASK;
     return expect_frame(&c, SYMM_TCP_GO, &f);
+}
+
+/* Until the root has answered, with the error that all ranks get, or nobody listens. What has come
+ * of it is no error of its own: the rank has one. */
+static void tell_numbers(symm_boot_tcp *t, int nranks) {
+    const symm_wait w = {.deadline_ns = symm_now_ns() + TELL_MS * 1000000ull,
+                         .stage = "telling the ranks that its numbers are out of range"};
+    call c = call_begin(t, &w, LEAVE);
+    symm_tcp_hello h;
+    uint64_t refused_ns = 0;
+    int nap_ms = 10, err;
+    if (fill_hello(t, nranks, &h)) return;
+    h.refused = 1;
+    for (;;) {
+        if (connect_once(&c, &err) || (!err && enroll(&c, &h, &err))) return;
+        if (!err || err == ECONNREFUSED || back_off(&c, err, &refused_ns, &nap_ms)) return;
+    }
 }
 
 /* ---- exchange ---- */
@@ -375,6 +398,20 @@ void symm_boot_tcp_refuse(const symmUniqueId_t *id) {
     if (symm_tcp_keep_refuse(&parsed) || symm_tcp_id_claim(&parsed, &fd) || fd < 0) return;
     symm_boot_tcp unmade = {.id = parsed, .listener = fd};
     symm_tcp_end_listener(&unmade);
+}
+
+/* As a client, also where the listener is here: who listens, or the keeper, hears it. */
+void symm_boot_tcp_refuse_numbers(const symmUniqueId_t *id, int rank, int nranks) {
+    char own[SYMM_ERR_TEXT];
+    symm_tcp_id parsed;
+    symm_boot_tcp *t;
+    snprintf(own, sizeof(own), "%s", symm_status_text());
+    if (!symm_tcp_id_parse(id, &parsed) && !symm_tcp_make(rank, 1, 0, &t)) {
+        t->id = parsed;
+        tell_numbers(t, nranks);
+        symm_tcp_free(t);
+    }
+    symm_status_adopt(own);
 }
 
 symmResult_t symm_boot_tcp_drop(const symmUniqueId_t *id) {

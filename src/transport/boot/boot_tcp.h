@@ -97,7 +97,8 @@ typedef struct {
 typedef struct {
     uint32_t version, pid;
     int32_t rank, nranks;
-    uint64_t token; /* random per open: a second connection with the same one is the same rank
+    uint32_t refused; /* 1: its library takes no such numbers: no rank comes, all ranks are told */
+    uint64_t token;   /* random per open: a second connection with the same one is the same rank
                        trying again */
     uint8_t secret[SYMM_TCP_SECRET];
 } symm_tcp_hello;

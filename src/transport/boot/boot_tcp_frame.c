@@ -47,6 +47,7 @@ void symm_tcp_hello_put(const symm_tcp_hello *h, uint8_t *out) {
     put32(out + 24, (uint32_t)h->rank);
     put32(out + 28, (uint32_t)h->nranks);
     put32(out + 32, h->pid);
+    put32(out + 36, h->refused);
     put64(out + 40, h->token);
 }
 
@@ -61,6 +62,7 @@ int symm_tcp_hello_get(const uint8_t *in, symm_tcp_hello *h) {
     h->rank = (int32_t)get32(in + 24);
     h->nranks = (int32_t)get32(in + 28);
     h->pid = get32(in + 32);
+    h->refused = get32(in + 36);
     h->token = get64(in + 40);
     return 1;
 }

@@ -104,6 +104,9 @@ static symmResult_t judge_hello(setup *s, const symm_tcp_hello *h) {
                         "a rank (process %u) speaks version %u of the bootstrap, %s version %u",
                         h->pid, h->version, symm_tcp_root_text(t, root, sizeof(root)),
                         SYMM_TCP_VERSION);
+    if (h->refused)
+        return SYMM_ERR(symmInvalidArgument, "process %u passed rank=%d of nranks=%d: out of range",
+                        h->pid, h->rank, h->nranks);
     SYMM_TRY(expect_as(s, h));
     if (h->nranks != t->base.nranks)
         return SYMM_ERR(symmInvalidArgument,
@@ -123,12 +126,18 @@ static symmResult_t judge_hello(setup *s, const symm_tcp_hello *h) {
     return symmSuccess;
 }
 
-static void tell_pending(setup *s, int i, int rank) {
+/* The sender of this hello, whose connection is not kept, is one of the ranks that were to come. */
+static int is_awaited(const symm_boot_tcp *t, const symm_tcp_hello *h) {
+    const int n = t->base.nranks;
+    if (h->refused) return n > 0; /* in whoever's place; it comes once */
+    return h->rank >= 0 && h->rank != t->root && h->rank < n && t->peers[h->rank].fd < 0;
+}
+
+static void tell_pending(setup *s, int i, const symm_tcp_hello *h) {
     symm_tcp_conn c = {.fd = s->pend[i].fd};
     symm_tcp_frame f = {SYMM_TCP_ERROR, (uint32_t)s->verdict, 0, strlen(s->text)};
     symm_tcp_send_small(&c, &f, s->text, symm_now_ns()); /* a new connection has room */
-    if (rank >= 0 && rank != s->t->root && rank < s->t->base.nranks && s->t->peers[rank].fd < 0)
-        s->came++;
+    s->came += is_awaited(s->t, h);
     close_pending(s, i);
 }
 
@@ -150,7 +159,8 @@ static void let_in(setup *s, int i, const symm_tcp_hello *h) {
     if (atomic_load(&s->t->standing) == SYMM_TCP_SERVES) say_seen(s->t, c);
 }
 
-/* 0: a rank of this process is the root instead. */
+/* 0: a rank of this process is the root instead, unless there is an error: who has caused it may
+ * have been told, and not come again. */
 static int begin_serving(symm_boot_tcp *t) {
     int now = SYMM_TCP_HOLDS;
     if (!atomic_compare_exchange_strong(&t->standing, &now, SYMM_TCP_SERVES))
@@ -174,7 +184,7 @@ static void take_hello(setup *s, int i) {
         }
         decide(s, status);
     }
-    tell_pending(s, i, h.rank);
+    tell_pending(s, i, &h);
 }
 
 /* Reads what has arrived. pend[i] may be removed. */
@@ -327,7 +337,7 @@ static void linger(setup *s) {
 symmResult_t symm_tcp_root_open(symm_boot_tcp *t, const symm_wait *w) {
     setup s = {.t = t, .w = w, .start_ns = symm_now_ns()};
     await_ranks(&s);
-    if (!begin_serving(t)) {
+    if (!begin_serving(t) && !s.verdict) {
         while (s.npending) close_pending(&s, 0);
         for (int r = 0; r < t->base.nranks; r++) symm_tcp_close(&t->peers[r]);
         return symmInProgress;
