@@ -51,7 +51,8 @@ void *symm_handle_get(int kind, const void *handle);
  * used, and destroyed, by one thread at a time). Two loads. */
 void *symm_handle_peek(int kind, const void *handle);
 /* set_range: while addresses in [lo, lo + bytes) are used, the object is used and destroyed by one
- * thread at a time, the calling one. peek_at: as peek if p is one of these addresses, else NULL. */
+ * thread at a time, the calling one. peek_at: as peek if p is one of these addresses, else NULL. Of
+ * a window the one address is its communicator's record. */
 void symm_handle_set_range(int kind, const void *handle, const void *lo, uint64_t bytes);
 void *symm_handle_peek_at(int kind, const void *handle, const void *p);
 /* As get, but also while the object is being closed. */

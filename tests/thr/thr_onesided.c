@@ -1,8 +1,11 @@
 /* thr_onesided.c - one-sided calls among thread ranks: every size and place, signals as counts,
  * streams, groups, captures and replays, what is refused, what is counted. Each rank is a thread;
  * no lock. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "coll_data.h"
 #include "onesided_kit.h"
@@ -498,8 +501,55 @@ static void calls_and_unused_signals_are_counted(void) {
     with_ranks(2, stats_rank);
 }
 
+/* Another thread makes communicators with a window and ends them, while calls here name it. */
+typedef struct {
+    _Atomic(symmWindow_t) win;
+    _Atomic int over;
+} passing;
+
+static void *pass(void *arg) {
+    enum { TURNS = 60 };
+    passing *p = arg;
+    void *memory;
+    T_OK(symmMemAlloc(&memory, 4096));
+    for (int i = 0; i < TURNS; i++) {
+        symmComm_t comm;
+        symmWindow_t win;
+        T_OK(symmCommInitAll(&comm, 1, NULL));
+        T_OK(symmWindowRegister(comm, memory, 4096, &win, SYMM_WIN_DEFAULT));
+        atomic_store(&p->win, win);
+        usleep(i % 4 * 100);
+        T_OK(symmCommDestroy(comm));
+    }
+    T_OK(symmMemFree(memory));
+    atomic_store(&p->over, 1);
+    return NULL;
+}
+
+static void a_window_whose_communicator_ends(void) {
+    T_EXPECT_WARNINGS();
+    passing p = {NULL, 0};
+    pthread_t other;
+    symmComm_t comm;
+    int64_t x = 0, alive = 0;
+    T_OK(symmCommInitAll(&comm, 1, NULL));
+    T_EQ(pthread_create(&other, NULL, pass, &p), 0);
+    while (!atomic_load(&p.over)) {
+        T_ERR(symmPut(&x, 1, symmInt64, 0, atomic_load(&p.win), 0, comm, NULL),
+              symmInvalidArgument);
+        const char *text = symmGetLastError(comm);
+        const int lives = strstr(text, "belongs to communicator comm") != NULL;
+        T_CHECKF(lives || strstr(text, "is not a registered window"), "%s", text);
+        alive += lives;
+    }
+    T_EQ(pthread_join(other, NULL), 0);
+    T_CHECK(alive > 0);
+    T_OK(symmCommDestroy(comm));
+}
+
 T_MAIN(T(every_size_and_place), T(gets_of_every_size), T(one_signal_for_many_puts),
        T(a_third_rank_tells), T(signals_are_counts), T(reset_uses_up_what_has_come),
        T(a_count_can_be_polled), T(streams_keep_the_order), T(a_signal_behind_another_streams_put),
        T(captured_and_replayed), T(a_group_of_both_ranks), T(bad_arguments_change_nothing),
-       T(a_signal_to_oneself_that_never_comes), T(calls_and_unused_signals_are_counted))
+       T(a_signal_to_oneself_that_never_comes), T(calls_and_unused_signals_are_counted),
+       T(a_window_whose_communicator_ends))

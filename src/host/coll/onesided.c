@@ -73,15 +73,24 @@ static symmResult_t check_bytes(const request *q) {
     return symm_coll_check_buffer(buffer_name(q), q->buff, bytes);
 }
 
-static symmResult_t check_window(const symm_comm *c, const request *q, symm_win **out) {
-    symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, q->win);
-    const char *call = call_name(q);
+/* What is no window of c. Held: another thread may end its communicator. */
+static __attribute__((noinline, cold)) symmResult_t refuse_window(const symm_comm *c,
+                                                                  const request *q) {
+    const symm_win *w = symm_handle_get(SYMM_KIND_WINDOW, q->win);
     if (!w)
-        return SYMM_ERR(symmInvalidArgument, "%s: win=%p is not a registered window", call,
+        return SYMM_ERR(symmInvalidArgument, "%s: win=%p is not a registered window", call_name(q),
                         (void *)q->win);
-    if (w->comm != c)
-        return SYMM_ERR(symmInvalidArgument, "%s: win=%p belongs to communicator %s, not to %s",
-                        call, (void *)q->win, w->comm->name, c->name);
+    const symmResult_t r =
+        SYMM_ERR(symmInvalidArgument, "%s: win=%p belongs to communicator %s, not to %s",
+                 call_name(q), (void *)q->win, w->comm->name, c->name);
+    symm_handle_put(SYMM_KIND_WINDOW, q->win);
+    return r;
+}
+
+static symmResult_t check_window(const symm_comm *c, const request *q, symm_win **out) {
+    symm_win *w = symm_window_of(c, q->win);
+    const char *call = call_name(q);
+    if (!w) return refuse_window(c, q);
     if (w->ended)
         return SYMM_ERR(symmInvalidUsage,
                         "%s: win=%p: its memory was freed, and a registration since then has let "

@@ -141,6 +141,10 @@ void symm_windows_check(const symm_comm *c) {
     SYMM_ASSERT(c->windows.version > 0);
 }
 
+symm_win *symm_window_of(const symm_comm *c, symmWindow_t win) {
+    return symm_handle_peek_at(SYMM_KIND_WINDOW, win, c);
+}
+
 static void link_window(symm_comm *c, symm_win *w) {
     SYMM_CHECK(symm_windows_check(c));
     w->next = c->windows.newest;
@@ -358,6 +362,7 @@ static symmResult_t register_window(symm_comm *c, symmResult_t status, const reg
     symm_window_let_go(c, &b);
     if (status) goto drop_record;
     w->handle = handle;
+    symm_handle_set_range(SYMM_KIND_WINDOW, handle, c, 1); /* for symm_window_of */
     link_window(c, w);
     SYMM_STAT_ADD(registrations, 1);
     *a->win = handle;

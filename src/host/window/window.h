@@ -29,6 +29,9 @@ void symm_window_unlock(void);
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes);
 /* The same; tries w first (NULL: no guess). */
 symm_win *symm_window_also(symm_comm *c, symm_win *w, const void *ptr, uint64_t bytes);
+/* The window of this handle; NULL: it is none of c's. Looks into no window of another communicator,
+ * which another thread may end. */
+symm_win *symm_window_of(const symm_comm *c, symmWindow_t win);
 /* Room for one more in the list of the communicator's windows. */
 symmResult_t symm_window_make_room(symm_comm *c);
 /* w has `bytes` from now on, and takes over the list of its pieces. pre: room. */
