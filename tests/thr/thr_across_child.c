@@ -3,6 +3,8 @@
  * error before, what one rank does wrong. Each rank's thread uses its own communicators. */
 #include "across_kit.h"
 
+#include "base/fail.h"
+
 /* Every rank of comm is the one that `ranks` says, in the domains of the parent; calls work. */
 static void check_child(symmComm_t comm, symmComm_t parent, const int *ranks, int n) {
     int32_t all[NT_RANKS], me, sum = -1, from[NT_RANKS], to[NT_RANKS];
@@ -210,5 +212,45 @@ static void a_wrong_list_is_refused(void) {
     nt_hub_free(j.hub);
 }
 
+/* A rank has no memory for what it needs to sort those that stay: all hear it. how: of what; 10
+ * more: those that stay are of one domain. */
+static void short_shrink_rank(int me, int n, void *arg) {
+    static const char *const points[] = {"across_members:error:1", "domains_alloc:error:1"};
+    ak_job *j = arg;
+    const symmComm_t comm = ak_open(j, me, symmSuccess, symmSuccess);
+    symmComm_t child = comm;
+    const int of_b[] = {1, 3}, leave = j->mode >= 10 ? 2 : 0;
+    int32_t one = 1, sum = 0;
+    T_OK(symmAllReduce(&one, &sum, 1, symmInt32, symmSum, comm, NULL));
+    if (me == 2) T_EQ(symm_fail_arm(points[j->mode % 10]), 0);
+    if (me != 2) usleep(200000); /* the failpoint is that rank's */
+    if (!leave || me % 2 == 0) {
+        const uint64_t start = symm_now_ns();
+        T_ERR(symmCommShrink(comm, leave ? of_b : NULL, leave, &child, NULL, 0), symmOutOfMemory);
+        T_MSG(symmGetLastError(NULL), "no memory to sort 4 ranks");
+        T_CHECK(symm_now_ns() - start < 3000000000ull);
+    }
+    T_CHECK(child == comm);
+    T_OK(symmAllReduce(&one, &sum, 1, symmInt32, symmSum, comm, NULL)); /* the parent is well */
+    T_EQ(sum, n);
+    if (me == 2) T_EQ(symm_fail_arm(""), 0);
+    T_OK(symmCommShrink(comm, NULL, 0, &child, NULL, 0));
+    T_OK(symmAllReduce(&one, &sum, 1, symmInt32, symmSum, child, NULL));
+    T_EQ(sum, n);
+    T_OK(symmCommDestroy(child));
+    T_OK(symmCommDestroy(comm));
+}
+static void a_rank_without_memory_is_told(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_SETUP_TIMEOUT", "8000", 1);
+    for (int i = 0; i < 4; i++) {
+        ak_job j = ak_new("abab");
+        j.mode = i % 2 + i / 2 * 10;
+        T_THREADS(j.n, short_shrink_rank, &j);
+        nt_hub_free(j.hub);
+    }
+}
+
 T_MAIN(T_TIMEOUT(split_by_any_color_and_key, 300), T(a_wrong_split_is_one_for_all),
-       T(splits_of_a_group), T_TIMEOUT(ranks_that_stay_go_on, 120), T(a_wrong_list_is_refused))
+       T(splits_of_a_group), T_TIMEOUT(ranks_that_stay_go_on, 120), T(a_wrong_list_is_refused),
+       T(a_rank_without_memory_is_told))

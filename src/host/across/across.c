@@ -24,6 +24,7 @@ static void free_scratch(symm_across *s) {
     free(s->parts);
     free(s->counts);
     free(s->codes);
+    free(s->left);
     free(s->from);
     free(s->others);
     free(s->stage);
@@ -35,9 +36,10 @@ static symmResult_t make_scratch(symm_across *s) {
     s->parts = SYMM_FAIL_ALLOC(across_parts, malloc(4 * n * sizeof *s->parts));
     s->counts = malloc((size_t)s->map.size * sizeof *s->counts);
     s->codes = malloc((size_t)s->map.nranks * sizeof *s->codes);
+    s->left = malloc(n * sizeof *s->left);
     s->from = malloc(n * sizeof *s->from);
     s->others = malloc((size_t)s->map.ndomains * sizeof *s->others);
-    if (s->parts && s->counts && s->codes && s->from && s->others) return symmSuccess;
+    if (s->parts && s->counts && s->codes && s->left && s->from && s->others) return symmSuccess;
     return SYMM_ERR(symmOutOfMemory, "no memory for a communicator over %d domains",
                     s->map.ndomains);
 }

@@ -41,6 +41,7 @@ typedef struct symm_across {
                            * of one that it is made of */
     size_t *counts;       /* [domain size] of an inner call */
     int32_t *codes;       /* [nranks] of what ranks agree on */
+    int *left;            /* [nranks] whom a shrink keeps */
     const void **from;    /* [nranks] what is joined */
     char **others;        /* [domains - 1] where what the others send arrives */
     char *stage;          /* memory that calls stage in */

@@ -21,7 +21,8 @@ typedef struct {
     int n, rank;           /* rank: this one's in the new one */
     int *ranks;            /* [n] ranks[i], of the parent, is rank i of the new one */
     symm_domain_key *keys; /* [n] */
-    symm_domains *map;
+    symm_domains *map;     /* NULL: no memory for it, and this rank has an error */
+    const char *gone;      /* [ranks of the parent] who is none of them; NULL: it is a split */
 } members;
 
 static void free_members(members *m) {
@@ -29,17 +30,22 @@ static void free_members(members *m) {
     free(m->map);
     free(m->keys);
     free(m->ranks);
+    m->map = NULL;
+    m->keys = NULL;
+    m->ranks = NULL;
 }
 
-/* Room for all ranks of the parent. */
+/* Room for all ranks of the parent, or for none. */
 static symmResult_t alloc_members(const symm_across *s, members *m) {
     const size_t n = (size_t)s->map.nranks;
-    *m = (members){.ranks = SYMM_FAIL_ALLOC(across_members, malloc(n * sizeof *m->ranks)),
-                   .keys = malloc(n * sizeof *m->keys),
-                   .map = calloc(1, sizeof *m->map)};
-    if (!m->ranks || !m->keys || !m->map)
-        return SYMM_ERR(symmOutOfMemory, "no memory to sort %zu ranks", n);
-    return symm_domains_alloc(s->map.nranks, m->map);
+    m->ranks = SYMM_FAIL_ALLOC(across_members, malloc(n * sizeof *m->ranks));
+    m->keys = malloc(n * sizeof *m->keys);
+    m->map = calloc(1, sizeof *m->map);
+    symmResult_t r = m->ranks && m->keys && m->map
+                         ? symm_domains_alloc(s->map.nranks, m->map)
+                         : SYMM_ERR(symmOutOfMemory, "no memory to sort %zu ranks", n);
+    if (r) free_members(m);
+    return r;
 }
 
 /* ranks[] is there. Keys that are the parent's domains make domains of the same ranks. Returns how
@@ -80,11 +86,20 @@ static symmResult_t child_config(const symm_across *s, const child_args *a, symm
     return r;
 }
 
+/* Whom a shrink keeps, in order; how many. */
+static int list_left(const symm_across *s, const char *gone, int *ranks) {
+    int n = 0;
+    for (int r = 0; r < s->map.nranks; r++)
+        if (!gone[r]) ranks[n++] = r;
+    return n;
+}
+
 /* A mover of the members, and the exchange by it. */
 static symmResult_t part(symm_across *s, const members *m, symm_net **net, symm_boot **boot) {
     SYMM_TRY(symm_across_enter(s));
     symmResult_t r = s->net->ops->enter(s->net);
-    if (!r) r = s->net->ops->part(s->net, m->ranks, m->n, net);
+    if (!m->ranks) (void)list_left(s, m->gone, s->left);
+    if (!r) r = s->net->ops->part(s->net, m->ranks ? m->ranks : s->left, m->n, net);
     if (!r) r = symm_boot_net_open(*net, m->rank, m->n, boot);
     symm_across_leave(s);
     return r;
@@ -117,10 +132,19 @@ static symmResult_t join(symm_across *s, members *m, symmComm_t part_of, symmRes
     return r;
 }
 
+/* Whether the members are of several domains. */
+static int are_several(const symm_across *s, members *m) {
+    if (m->map) return sort(s, m) > 1;
+    for (int r = 0; r < s->map.nranks; r++)
+        if (!m->gone[r] && s->map.domain_of[r] != s->map.domain) return 1;
+    return 0;
+}
+
 /* made: this domain's part, or NULL with r. */
 static symmResult_t finish(symm_across *s, members *m, symmComm_t made, symmResult_t r, int64_t ms,
                            symmComm_t *out) {
-    if (sort(s, m) > 1) return join(s, m, made, r, ms, out);
+    SYMM_ASSERT(m->map || (r && !made && m->gone));
+    if (are_several(s, m)) return join(s, m, made, r, ms, out);
     if (!r) *out = made;
     return r;
 }
@@ -201,27 +225,34 @@ static int places_out(const symm_across *s, const char *gone, int *places) {
     return n;
 }
 
+static symmResult_t shrink_status(const symm_across *s, const child_args *a, members *m,
+                                  symmConfig_t *config, int64_t *ms) {
+    const symmResult_t r = child_config(s, a, config, ms);
+    if (!a->out) return SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
+    return r ? r : alloc_members(s, m);
+}
+
+/* A rank with an error takes part in what its domain does and in what crosses: so the others hear
+ * of it, who would wait. That needs no memory that the communicator has not got. */
 static symmResult_t shrink(symm_across *s, const child_args *a, members *m) {
-    symmConfig_t config;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
     symmComm_t made = NULL;
     int64_t ms = 0;
+    int places[SYMM_MAX_RANKS];
     char why[SYMM_ERR_TEXT];
-    SYMM_TRY(alloc_members(s, m));
-    symmResult_t r = a->out ? child_config(s, a, &config, &ms)
-                            : SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
+    const symmResult_t r = shrink_status(s, a, m, &config, &ms);
     snprintf(why, sizeof why, "%s", symm_status_text());
-    if (!a->out) (void)child_config(s, a, &config, &ms);
-    const int n = places_out(s, a->gone, m->ranks); /* used up before the ranks are put there */
-    /* This rank's error is its domain's too, which hears of it by a call that it refuses. */
+    const int n = places_out(s, a->gone, places);
     const symmResult_t inside =
-        symmCommShrink(s->outer.inner, n ? m->ranks : NULL, n, r ? NULL : &made, &config, a->flags);
-    if (r)
-        symm_status_adopt(why);
-    else
-        r = inside;
-    for (int p = 0; p < s->map.nranks; p++)
-        if (!a->gone[p]) m->ranks[m->n++] = p;
-    return finish(s, m, made, r, ms, a->out);
+        symm_comm_shrink_with(s->outer.inner, n ? places : NULL, n, &made, &config, a->flags, r);
+    if (r) symm_status_adopt(why);
+    m->gone = a->gone;
+    for (int p = m->n = m->rank = 0; p < s->map.nranks; p++) {
+        if (p == s->map.rank) m->rank = m->n;
+        m->n += !a->gone[p];
+    }
+    if (m->ranks) (void)list_left(s, a->gone, m->ranks);
+    return finish(s, m, made, r ? r : inside, ms, a->out);
 }
 
 static symmResult_t shrink_job(void *args) {
@@ -268,9 +299,9 @@ symmResult_t symm_across_shrink(symmComm_t comm, const int *excludeRanks, int nE
     symm_across *s;
     SYMM_TRY(symm_across_get(comm, &s));
     const size_t bytes = sizeof(child_args) + (size_t)s->map.nranks;
-    child_args *a = SYMM_FAIL_ALLOC(across_wishes, calloc(1, bytes));
-    symmResult_t r = a ? read_list(s, excludeRanks, nExclude, flags, a->gone)
-                       : SYMM_ERR(symmOutOfMemory, "no memory to shrink a communicator");
+    _Alignas(child_args) char room[bytes]; /* allocated, it could fail on this rank alone */
+    child_args *a = memset(room, 0, bytes);
+    symmResult_t r = read_list(s, excludeRanks, nExclude, flags, a->gone);
     if (!r) {
         a->comm = comm, a->out = newcomm, a->flags = flags;
         symm_config_keep(&a->config, config);
@@ -278,7 +309,6 @@ symmResult_t symm_across_shrink(symmComm_t comm, const int *excludeRanks, int nE
     } else {
         r = symm_group_refuse(r);
     }
-    free(a);
     symm_outer_put(comm);
     return r;
 }

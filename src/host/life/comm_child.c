@@ -378,11 +378,14 @@ static symmResult_t shrink_job(void *p) {
     return make_child(c, a, shrink, 1);
 }
 
+/* status: what is wrong on this rank already, with its text. */
 static symmResult_t shrink_to(symmComm_t comm, const int *excludeRanks, int nExclude,
                               symmComm_t *newcomm, const symmConfig_t *config, int flags,
-                              const symmMeet_t *meet) {
+                              const symmMeet_t *meet, symmResult_t status) {
     child_args a = {.parent = comm, .out = newcomm, .flags = flags, .grouped = symm_group_open()};
     if (meet) a.meet = *meet;
+    if (status) snprintf(a.why, sizeof a.why, "%.87s", symm_status_text());
+    a.code = (int)status;
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     symm_config_keep(&a.config, config);
     if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused when the call is made */
@@ -393,12 +396,18 @@ symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclu
                             symmComm_t *newcomm, const symmConfig_t *config, int flags) {
     if (symm_outer_is(comm))
         return symm_across_shrink(comm, excludeRanks, nExclude, newcomm, config, flags);
-    return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, NULL);
+    return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, NULL, symmSuccess);
+}
+
+symmResult_t symm_comm_shrink_with(symmComm_t comm, const int *excludeRanks, int nExclude,
+                                   symmComm_t *newcomm, const symmConfig_t *config, int flags,
+                                   symmResult_t status) {
+    return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, NULL, status);
 }
 
 symmResult_t symmCommShrinkMeet(symmComm_t comm, const int *excludeRanks, int nExclude,
                                 symmComm_t *newcomm, const symmConfig_t *config, int flags,
                                 const symmMeet_t *meet) {
     SYMM_TRY(symm_comm_check_meet(meet));
-    return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, meet);
+    return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, meet, symmSuccess);
 }

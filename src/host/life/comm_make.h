@@ -105,6 +105,14 @@ symmResult_t symm_comm_connect(symm_comm *c, const symm_mesh_addr *addrs, void *
  * the thread's last. */
 symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, symm_reached reach);
 
+/* ---- comm_child.c ---- */
+
+/* As symmCommShrink of one domain, of a rank that has an error already, which all are told. status:
+ * the error, the thread's last; or success. */
+symmResult_t symm_comm_shrink_with(symmComm_t comm, const int *excludeRanks, int nExclude,
+                                   symmComm_t *newcomm, const symmConfig_t *config, int flags,
+                                   symmResult_t status);
+
 /* ---- comm_meet.c ---- */
 
 /* No error: the ranks do without a communicator. Left inside src/host/life. */
