@@ -30,7 +30,7 @@ static void missing_rank(int rank, int n, void *arg) {
         T_CHECK(symm_now_ns() - start < 5000000000ull);
     }
     kit_barrier(&j->k, n);
-    if (rank == j->maker && rank == j->victim) symm_boot_tcp_refuse(&j->id);
+    if (rank == j->maker && rank == j->victim) symm_boot_tcp_refuse(&j->id, rank, n);
     symm_tcp_keep_wait();
 }
 

@@ -161,7 +161,7 @@ static void claimed_ids_cost_no_thread(void) {
         T_OK(symm_boot_tcp_open(&b, 0, 1, &w, &boot));
         symm_boot_close(boot);
         T_EQ(threads(), 1);
-        symm_boot_tcp_refuse(&a);
+        symm_boot_tcp_refuse(&a, 0, 2);
         T_EQ(threads(), 0);
         T_EQ(SYMM_STAT_GET(fds), 0);
     }
@@ -215,7 +215,7 @@ static void failing_rank(int rank, int n, void *arg) {
         T_CHECK(symm_now_ns() - start < 5000000000ull);
     }
     if (rank == maker && j->how >= REFUSED) kit_sleep(j->how == DIES_LATE ? HELD_MS : 2 * LATE_MS);
-    if (rank == maker && j->how == REFUSED) symm_boot_tcp_refuse(&j->id);
+    if (rank == maker && j->how == REFUSED) symm_boot_tcp_refuse(&j->id, rank, n);
     if (rank == maker && j->how == EXITS) exit(0);
     if (rank == maker && j->how >= DIES) raise(SIGKILL);
     end(j, j->how >= EXITS ? n - 1 : n);
@@ -418,6 +418,35 @@ static void numbers_out_of_range(void) {
         }
 }
 
+/* Not its numbers: it has no thread, or no memory, to be made behind the call. */
+static void short_rank(int rank, int n, void *arg) {
+    static const char *const points[] = {"behind_thread:error:1", "behind_alloc:error:1",
+                                         "comm_alloc:error:1"};
+    job *j = arg;
+    symmComm_t comm = NULL;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    config.blocking = rank != j->victim;
+    job_id(j, rank, n);
+    if (rank == j->victim) T_EQ(symm_fail_arm(points[j->how]), 0);
+    const uint64_t since = symm_now_ns();
+    job_note(j, rank, symmCommInitRankConfig(&comm, n, j->id, rank, &config));
+    T_CHECKF(fk_ms_since(since) < SHORT_MS, "%d ms", (int)fk_ms_since(since));
+    end(j, n);
+    T_CHECK(!comm);
+    if (rank == j->victim)
+        T_CHECKF(strstr(j->k.text[rank], "communicator") || strstr(j->k.text[rank], "thread"), "%s",
+                 j->k.text[rank]);
+    else
+        T_MSG(j->k.text[rank], "cannot come: it has an error");
+    T_CHECK(j->k.code[rank] == symmRemoteError || rank == j->victim);
+}
+
+static void a_rank_that_cannot_begin(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_SETUP_TIMEOUT", "9000", 1);
+    for (int how = 0; how < 3; how++) T_FORK(3, short_rank, job_new(1, how, 0));
+}
+
 /* In a group the calls beside it are not made: they would wait for each other. */
 static void numbers_out_of_range_in_a_group(void) {
     T_EXPECT_WARNINGS();
@@ -487,4 +516,5 @@ T_MAIN(T(ranks_of_a_launcher), T(communicators_outlive_their_launcher), T(two_id
        T(ranks_that_differ_are_named), T(a_maker_that_goes), T(exchanges_that_fail),
        T(no_thread_for_a_meeting), T(ids_that_are_dropped), T(an_id_that_a_child_drops),
        T(a_meeting_whose_id_is_dropped), T(numbers_out_of_range),
-       T(numbers_out_of_range_in_a_group), T(numbers_that_nobody_hears), T(numbers_of_a_stranger))
+       T(numbers_out_of_range_in_a_group), T(numbers_that_nobody_hears), T(numbers_of_a_stranger),
+       T(a_rank_that_cannot_begin))

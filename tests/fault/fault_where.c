@@ -163,7 +163,7 @@ static const char *listens_at(void) {
     symm_tcp_id parsed;
     T_OK(symmGetUniqueId(&id));
     T_OK(symm_tcp_id_parse(&id, &parsed));
-    symm_boot_tcp_refuse(&id);
+    symm_boot_tcp_refuse(&id, 0, 1);
     return symm_tcp_id_text(&parsed, text, sizeof text);
 }
 

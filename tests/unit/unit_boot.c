@@ -132,7 +132,7 @@ static void tcp_id_before_fork(void) {
         T_EQ(waitpid(pid[r], &status, 0), pid[r]);
         T_EQ(status, 0);
     }
-    symm_boot_tcp_refuse(&id); /* the copy that is here */
+    T_OK(symm_boot_tcp_drop(&id)); /* the copy that is here */
 }
 
 /* As launchers do that are ranks themselves: who made the id, or any of its children. */

@@ -72,7 +72,8 @@ static symmResult_t agree(symm_comm *c, grow_args *a) {
 static symmResult_t grow_from(symm_comm *c, grow_args *a, symmConfig_t *config) {
     *config = symm_config_child(c, &a->config);
     const symmResult_t r = agree(c, a);
-    if (r && a->has_id) symm_boot_tcp_refuse(&a->at.id); /* the new ranks do not wait */
+    if (r && a->has_id)
+        symm_boot_tcp_refuse(&a->at.id, c->rank, a->at.nranks); /* the new ranks do not wait */
     a->at.rank = c->rank;
     a->at.from = (symm_origin){c->gpu ? c->gpu->context : NULL, c, 1};
     return r;

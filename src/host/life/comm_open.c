@@ -195,7 +195,7 @@ static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *conf
     symm_comm *c;
     symmResult_t r = symm_comm_shell(config, &c);
     if (r) {
-        symm_boot_tcp_refuse(&at->id);
+        symm_boot_tcp_refuse(&at->id, at->rank, at->nranks);
         return r;
     }
     c->rank = at->rank;
@@ -205,7 +205,7 @@ static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *conf
         c->handle;
     r = start_behind(c, at);
     if (r) {
-        symm_boot_tcp_refuse(&at->id);
+        symm_boot_tcp_refuse(&at->id, at->rank, at->nranks);
         drop_handle(c);
         return r;
     }

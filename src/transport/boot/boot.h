@@ -51,8 +51,9 @@ symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname);
 symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out);
 /* A rank of this process will not open the id. Closes the listener, if it is here and no rank has
- * it, or ends the meeting that this process serves, so that the others do not wait for it. */
-void symm_boot_tcp_refuse(const symmUniqueId_t *id);
+ * it, or ends the meeting that this process serves, so that the others do not wait for it. Else
+ * tells them, and waits for that for at most 2 s. The thread's last error stays. */
+void symm_boot_tcp_refuse(const symmUniqueId_t *id, int rank, int nranks);
 /* A rank was given numbers that are out of range, and will not open the id. All ranks get an error
  * that names them. Waits for that for at most 2 s. The thread's last error stays. */
 void symm_boot_tcp_refuse_numbers(const symmUniqueId_t *id, int rank, int nranks);

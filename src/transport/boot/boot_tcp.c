@@ -264,18 +264,19 @@ static symmResult_t client_open(symm_boot_tcp *t, const symm_wait *w) {
 
 /* Until the root has answered, with the error that all ranks get, or nobody listens. What has come
  * of it is no error of its own: the rank has one. */
-static void tell_numbers(symm_boot_tcp *t, int nranks) {
+static void tell_refusal(symm_boot_tcp *t, int nranks, uint32_t refused) {
     const symm_wait w = {.deadline_ns = symm_now_ns() + TELL_MS * 1000000ull,
-                         .stage = "telling the ranks that its numbers are out of range"};
+                         .stage = "telling the ranks that it will not come"};
     call c = call_begin(t, &w, LEAVE);
     symm_tcp_hello h;
     uint64_t refused_ns = 0;
     int nap_ms = 10, err;
     if (fill_hello(t, nranks, &h)) return;
-    h.refused = 1;
+    h.refused = refused;
     for (;;) {
         if (connect_once(&c, &err) || (!err && enroll(&c, &h, &err))) return;
-        if (!err || err == ECONNREFUSED || back_off(&c, err, &refused_ns, &nap_ms)) return;
+        const int gone = err == ECONNREFUSED && !t->id.agreed;
+        if (!err || gone || back_off(&c, err, &refused_ns, &nap_ms)) return;
     }
 }
 
@@ -391,26 +392,36 @@ symmResult_t symm_boot_tcp_agree(const char *address, symmUniqueId_t *id) {
     return symm_tcp_id_agree(address, id);
 }
 
-void symm_boot_tcp_refuse(const symmUniqueId_t *id) {
-    symm_tcp_id parsed;
-    int fd;
-    if (symm_tcp_id_parse(id, &parsed) || parsed.agreed) return;
-    if (symm_tcp_keep_refuse(&parsed) || symm_tcp_id_claim(&parsed, &fd) || fd < 0) return;
-    symm_boot_tcp unmade = {.id = parsed, .listener = fd};
+/* As a client, also where the listener is here: who listens, or the keeper, hears it. */
+static void tell_root(const symm_tcp_id *id, int rank, int nranks, uint32_t refused) {
+    symm_boot_tcp *t;
+    if (symm_tcp_make(rank, 1, 0, &t)) return;
+    t->id = *id;
+    tell_refusal(t, nranks, refused);
+    symm_tcp_free(t);
+}
+
+static void refuse(const symm_tcp_id *id, int rank, int nranks) {
+    int fd = -1;
+    if (!id->agreed && (symm_tcp_keep_refuse(id) || symm_tcp_id_claim(id, &fd))) return;
+    symm_boot_tcp unmade = {.id = *id, .listener = fd};
+    if (fd < 0) tell_root(id, rank, nranks, SYMM_TCP_CANNOT);
     symm_tcp_end_listener(&unmade);
 }
 
-/* As a client, also where the listener is here: who listens, or the keeper, hears it. */
+void symm_boot_tcp_refuse(const symmUniqueId_t *id, int rank, int nranks) {
+    char own[SYMM_ERR_TEXT];
+    symm_tcp_id parsed;
+    snprintf(own, sizeof(own), "%s", symm_status_text());
+    if (!symm_tcp_id_parse(id, &parsed)) refuse(&parsed, rank, nranks);
+    symm_status_adopt(own);
+}
+
 void symm_boot_tcp_refuse_numbers(const symmUniqueId_t *id, int rank, int nranks) {
     char own[SYMM_ERR_TEXT];
     symm_tcp_id parsed;
-    symm_boot_tcp *t;
     snprintf(own, sizeof(own), "%s", symm_status_text());
-    if (!symm_tcp_id_parse(id, &parsed) && !symm_tcp_make(rank, 1, 0, &t)) {
-        t->id = parsed;
-        tell_numbers(t, nranks);
-        symm_tcp_free(t);
-    }
+    if (!symm_tcp_id_parse(id, &parsed)) tell_root(&parsed, rank, nranks, SYMM_TCP_BAD_NUMBERS);
     symm_status_adopt(own);
 }
 

@@ -94,10 +94,13 @@ typedef struct {
     uint64_t bytes; /* that follow */
 } symm_tcp_frame;
 
+/* BAD_NUMBERS: its library takes no such rank and nranks. CANNOT: it has another error. */
+enum { SYMM_TCP_BAD_NUMBERS = 1, SYMM_TCP_CANNOT = 2 };
+
 typedef struct {
     uint32_t version, pid;
     int32_t rank, nranks;
-    uint32_t refused; /* 1: its library takes no such numbers: no rank comes, all ranks are told */
+    uint32_t refused; /* SYMM_TCP_*: no rank comes, and all ranks are told; 0: it is one */
     uint64_t token;   /* random per open: a second connection with the same one is the same rank
                        trying again */
     uint8_t secret[SYMM_TCP_SECRET];

@@ -104,6 +104,9 @@ static symmResult_t judge_hello(setup *s, const symm_tcp_hello *h) {
                         "a rank (process %u) speaks version %u of the bootstrap, %s version %u",
                         h->pid, h->version, symm_tcp_root_text(t, root, sizeof(root)),
                         SYMM_TCP_VERSION);
+    if (h->refused == SYMM_TCP_CANNOT)
+        return SYMM_ERR(symmRemoteError, "rank %d (process %u) cannot come: it has an error",
+                        h->rank, h->pid);
     if (h->refused)
         return SYMM_ERR(symmInvalidArgument, "process %u passed rank=%d of nranks=%d: out of range",
                         h->pid, h->rank, h->nranks);
