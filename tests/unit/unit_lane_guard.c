@@ -64,6 +64,30 @@ static void all_that_lies_behind_a_block_is_looked_at(void) {
     lk_close(&k);
 }
 
+/* Sizes that a red zone, or the pool's finer units, would take past 2^64. */
+static void a_size_near_the_largest_is_refused(void) {
+    const size_t tops[] = {SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX / 4 + 1, SIZE_MAX / 8 + 1};
+    T_EXPECT_WARNINGS();
+    for (int guard = 0; guard < 2; guard++) {
+        lk k;
+        void *q = NULL;
+        setenv("SYMM_HEAP_GUARD", guard ? "1" : "0", 1);
+        lk_alone(&k, 1);
+        for (unsigned zone = 0; zone < 2; zone++) {
+            char *p = lk_alloc(k.lane[0], 100, zone); /* the pool has a hole behind it */
+            for (int i = 0; i < 4; i++)
+                for (size_t less = 0; less < 2048; less = less * 2 + 1)
+                    T_ERR(symmLaneAlloc(k.lane[0], tops[i] - less, zone, &q), symmOutOfMemory);
+            T_CHECK(q == NULL);
+            lk_free(k.lane[0], p);
+            T_EQ(lk_info(k.lane[0]).symLive + lk_info(k.lane[0]).localLive, 0);
+        }
+        T_OK(symmStreamSynchronize(k.stream[0]));
+        T_OK(symmHeapCheck(k.heap));
+        lk_close(&k);
+    }
+}
+
 static void questions_do_not_see_what_lies_behind(void) {
     lk k;
     symmMemInfo_t i = {.size = sizeof i};
@@ -557,11 +581,11 @@ static void no_memory_for_the_guard_is_told(void) {
 }
 
 T_MAIN(T(an_overrun_of_one_byte_is_told_by_the_free), T(all_that_lies_behind_a_block_is_looked_at),
-       T(questions_do_not_see_what_lies_behind), T(a_write_after_the_free_is_found),
-       T(what_leaves_the_lanes_is_looked_at), T(poison_comes_behind_the_work),
-       T(a_red_zone_never_comes_late), T(a_block_outlives_the_lane_that_painted_it),
-       T(random_work_is_no_damage), T(a_graph_looks_where_it_frees),
-       T(a_graphs_look_is_before_the_next_block), T(a_block_that_a_graph_left_is_looked_at),
-       T(peers_that_are_late_do_no_damage), T(poison_is_there_before_a_peer_writes),
-       T(a_peer_may_have_its_block_earlier), T(what_peers_damage_is_found),
-       T(no_memory_for_the_guard_is_told))
+       T(a_size_near_the_largest_is_refused), T(questions_do_not_see_what_lies_behind),
+       T(a_write_after_the_free_is_found), T(what_leaves_the_lanes_is_looked_at),
+       T(poison_comes_behind_the_work), T(a_red_zone_never_comes_late),
+       T(a_block_outlives_the_lane_that_painted_it), T(random_work_is_no_damage),
+       T(a_graph_looks_where_it_frees), T(a_graphs_look_is_before_the_next_block),
+       T(a_block_that_a_graph_left_is_looked_at), T(peers_that_are_late_do_no_damage),
+       T(poison_is_there_before_a_peer_writes), T(a_peer_may_have_its_block_earlier),
+       T(what_peers_damage_is_found), T(no_memory_for_the_guard_is_told))
