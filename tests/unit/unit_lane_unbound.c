@@ -126,6 +126,35 @@ static void what_it_leaves_outlives_its_lane(void) {
     T_EQ(SYMM_STAT_GET(plans), 0);
 }
 
+/* A heap without lanes, of which a graph still holds memory, has no part in later captures: they
+ * hold nothing of it, and its memory goes with its graph, even in the midst of one. */
+static void captures_leave_a_heap_without_lanes_alone(void) {
+    for (int gone = 0; gone < 2; gone++) {
+        lk k;
+        static float x[64];
+        lk_alone(&k, 1);
+        T_OK(symmStreamBeginCapture(k.stream[0]));
+        lk_free(k.lane[0], lk_local(k.lane[0], B));
+        symmGraph_t g = lk_end(k.stream[0]), h;
+        T_OK(symmLaneDestroy(k.lane[0]));
+        k.lane[0] = NULL;
+        T_EQ(SYMM_STAT_GET(plans), 1);
+        if (gone) T_OK(xg_destroy(g)); /* what it holds goes with the next call that looks */
+        T_OK(symmStreamBeginCapture(k.stream[0]));
+        for (int i = 0; i < 2; i++)
+            T_OK(symmAllReduce(x, x, 64, symmFloat32, symmSum, k.comm, k.stream[0]));
+        h = lk_end(k.stream[0]);
+        T_EQ(SYMM_STAT_GET(plans), 1);
+        launch(&k, h);
+        T_OK(xg_destroy(h));
+        if (!gone) T_OK(xg_destroy(g));
+        T_OK(symmHeapCollect(k.heap));
+        T_EQ(SYMM_STAT_GET(plans), 0);
+        T_EQ(heap_used(&k), 0);
+        lk_close(&k);
+    }
+}
+
 /* By a graph that is bound, and by one that is not. */
 static void another_graph_frees_what_it_leaves(void) {
     lk k;
@@ -256,5 +285,5 @@ static void local_blocks_move_no_symmetric_ones(void) {
 
 T_MAIN(T(memory_comes_back), T(a_discarded_capture_gives_back),
        T(what_it_leaves_is_freed_as_any_block), T(what_it_leaves_outlives_its_lane),
-       T(another_graph_frees_what_it_leaves), T(ranks_agree_which_graphs_are_gone),
-       T(local_blocks_move_no_symmetric_ones))
+       T(captures_leave_a_heap_without_lanes_alone), T(another_graph_frees_what_it_leaves),
+       T(ranks_agree_which_graphs_are_gone), T(local_blocks_move_no_symmetric_ones))

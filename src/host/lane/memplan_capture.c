@@ -111,12 +111,14 @@ static symmResult_t add_call(symm_memplan *p, symmStream_t stream, int hears) {
     return symmSuccess;
 }
 
-/* The call itself is captured. If a note of it fails, later blocks of this capture fail. */
+/* The call itself is captured. If a note of it fails, later blocks of this capture fail. A set
+ * without lanes gets no blocks any more, and plan_of may free it: only graphs hold it. */
 static void note_captured(symm_comm *c, symmStream_t stream, int hears) {
     symm_memstate st;
     if (symm_mem_state(c, stream, &st) || st.how != SYMM_STREAM_CAPTURED) return;
     for (symm_memlanes *s = c->lanes.sets; s; s = s->next) {
         symm_memplan *p;
+        if (!s->alive) continue;
         if (plan_of(s, stream, &st, &p))
             s->blind = st.capture;
         else if (add_call(p, stream, hears))
