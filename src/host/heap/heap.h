@@ -98,12 +98,12 @@ void symm_heap_watch(symm_heap *h, symm_stripes *s);
 void symm_heap_unwatch(symm_heap *h, symm_stripes *s);
 /* For an owner whose blocks hold smaller ones: symmMemQuery and symmRefGet ask `find` for the one
  * that holds off. 1: found; begin, bytes and lane (-1 none) are written. NULL: there are none.
- * Called in the thread of the query, without locks. */
+ * Called in the thread of the query, without locks; of lanes and graphs, in a turn of its own. */
 typedef int (*symm_heap_inside)(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes,
                                 int *lane);
 void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *arg);
 /* Access lists of such blocks. 1: only certain ranks may access this one; `ranks` has
- * SYMM_MAX_RANKS bits, one per rank. Called in the thread of the query. */
+ * SYMM_MAX_RANKS bits, one per rank. Called as `find`. */
 typedef int (*symm_heap_access)(void *arg, uint64_t off, uint64_t *ranks);
 void symm_heap_set_access(symm_heap *h, int owner, symm_heap_access access, void *arg);
 /* Guard mode: symmHeapCheck calls this for the smaller blocks. symmInvalidUsage telling the damage.

@@ -128,25 +128,51 @@ static int is_given(symm_heap *h, uint64_t off, symm_block *b, int apart) {
     return in < 0 || (b->owner != SYMM_OWNER_ARENA && b->owner != SYMM_OWNER_LANE);
 }
 
-/* The heap and block that hold ptr, the heap with one more reference. */
-static symmResult_t locate(const void *ptr, symm_heap **out, symm_block *b) {
-    symm_heap *h = symm_heap_of(ptr);
+static int find(symm_heap *h, uint64_t off, symm_block *b, int *apart) {
+    symm_heap_lock(h);
+    *apart = find_apart(h, off, b);
+    const int found = *apart || symm_heap_find(h, off, b);
+    symm_heap_unlock(h);
+    return found;
+}
+
+/* A block, and the heap that holds it, with one more reference. */
+typedef struct {
+    symm_heap *heap;
+    symm_block block;
+    int turn; /* 1: it has been entered, for its lanes and graphs change in turns */
+} place;
+
+static void let_go(const place *at) {
+    if (at->turn) symm_heap_leave(at->heap);
+    symm_heap_unref(at->heap);
+}
+
+/* Where ptr lies. let_go ends it. */
+static symmResult_t locate(const void *ptr, place *at) {
+    symm_heap *h = symm_heap_of(ptr), *same;
+    symm_block *b = &at->block;
+    symmResult_t status;
+    int apart;
+    *at = (place){.heap = h};
     if (!h)
         return SYMM_ERR(symmInvalidArgument,
                         "ptr=%p is not memory of this rank in a heap of this process", ptr);
     const uint64_t off = symm_heap_offset(h, ptr);
-    symm_heap_lock(h);
-    const int apart = find_apart(h, off, b);
-    const int found = apart || symm_heap_find(h, off, b);
-    symm_heap_unlock(h);
-    if (found && !b->uncollected && off < b->off + b->bytes && is_given(h, off, b, apart)) {
-        *out = h;
-        return symmSuccess;
+    int found = find(h, off, b, &apart);
+    if (found && (b->owner == SYMM_OWNER_LANE || b->owner == SYMM_OWNER_GRAPH)) {
+        SYMM_TRY_GOTO(symm_heap_enter_kind(h->kind, h->handle, 0, &same), fail);
+        SYMM_ASSERT(same == h);
+        at->turn = 1;
+        found = find(h, off, b, &apart);
     }
-    symmResult_t r = SYMM_ERR(symmInvalidArgument, "ptr=%p, offset %llu of heap %s, is in no block",
-                              ptr, (unsigned long long)off, h->name);
-    symm_heap_unref(h);
-    return r;
+    if (found && !b->uncollected && off < b->off + b->bytes && is_given(h, off, b, apart))
+        return symmSuccess;
+    status = SYMM_ERR(symmInvalidArgument, "ptr=%p, offset %llu of heap %s, is in no block", ptr,
+                      (unsigned long long)off, h->name);
+fail:
+    let_go(at);
+    return status;
 }
 
 /* A reference's flags: how its block was allocated, and above that the number of the list of ranks
@@ -175,26 +201,23 @@ static symmResult_t access_list(symm_heap *h, const symm_block *b, uint64_t off,
 }
 
 symmResult_t symmRefGet(const void *ptr, symmRef_t *ref) {
-    symm_heap *h;
-    symm_block b;
+    place at;
     int list;
     if (!ref) return SYMM_ERR(symmInvalidArgument, "ref is NULL");
-    SYMM_TRY(locate(ptr, &h, &b));
-    const uint64_t off = symm_heap_offset(h, ptr);
-    symmResult_t r = access_list(h, &b, off, &list);
-    if (r) {
-        symm_heap_unref(h);
-        return r;
-    }
-    *ref = (symmRef_t){
-        .off = off,
-        .len = b.off + b.bytes - off,
-        .heap = h->id,
-        .rank = (int16_t)h->comm->rank,
-        .flags = (uint16_t)((b.zone == SYMM_ZONE_SYM ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL) |
-                            (unsigned)list << REF_LIST)};
-    symm_heap_unref(h);
-    return symmSuccess;
+    SYMM_TRY(locate(ptr, &at));
+    const symm_block *b = &at.block;
+    const uint64_t off = symm_heap_offset(at.heap, ptr);
+    symmResult_t r = access_list(at.heap, b, off, &list);
+    if (!r)
+        *ref = (symmRef_t){
+            .off = off,
+            .len = b->off + b->bytes - off,
+            .heap = at.heap->id,
+            .rank = (int16_t)at.heap->comm->rank,
+            .flags = (uint16_t)((b->zone == SYMM_ZONE_SYM ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL) |
+                                (unsigned)list << REF_LIST)};
+    let_go(&at);
+    return r;
 }
 
 /* Whether ref lies in a graph range. All ranks map memory there when the graph is uploaded, but
@@ -275,20 +298,20 @@ symmResult_t symmRefPtr(const symmRef_t *ref, symmComm_t comm, int rank, void **
 /* ---- questions ------------------------------------------------------------------------------- */
 
 symmResult_t symmMemQuery(const void *ptr, symmMemInfo_t *info) {
-    symm_heap *h;
-    symm_block b;
+    place at;
     if (!info || info->size < sizeof *info)
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
-    SYMM_TRY(locate(ptr, &h, &b));
+    SYMM_TRY(locate(ptr, &at));
+    const symm_heap *h = at.heap;
     *info = (symmMemInfo_t){.size = info->size,
                             .heap = h->kind == SYMM_KIND_HEAP ? h->handle : NULL,
-                            .block = h->win.ptr + b.off,
-                            .bytes = b.bytes,
-                            .offset = b.off,
+                            .block = h->win.ptr + at.block.off,
+                            .bytes = at.block.bytes,
+                            .offset = at.block.off,
                             .owner = h->comm->rank,
-                            .symmetric = b.zone == SYMM_ZONE_SYM,
-                            .lane = b.lane};
-    symm_heap_unref(h);
+                            .symmetric = at.block.zone == SYMM_ZONE_SYM,
+                            .lane = at.block.lane};
+    let_go(&at);
     return symmSuccess;
 }
 

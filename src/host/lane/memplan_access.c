@@ -1,6 +1,5 @@
 /* memplan_access.c - which block of a graph an offset is in, and which ranks may access it. The
- * communicator's user thread; symm_memplan_inside and symm_memplan_access run in the thread of the
- * query. */
+ * communicator's user thread. */
 #include <string.h>
 
 #include "host/comm/comm.h"
