@@ -1,8 +1,11 @@
 /* thr_lane_turns.c - several threads use one communicator's lanes and plans: questions beside calls
- * that change them. Run under the sanitizers too. */
+ * that change them, and calls that waited while another thread ended what they name. Run under the
+ * sanitizers too. */
 #include <pthread.h>
+#include <unistd.h>
 
 #include "graph_kit.h"
+#include "host/comm/comm.h"
 #include "lane_kit.h"
 
 enum { B = 4096 };
@@ -56,4 +59,72 @@ static void questions_while_blocks_come_and_go(void) {
     lk_close(&k);
 }
 
-T_MAIN(T(questions_while_blocks_come_and_go))
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    const lk *k;
+    symmMemPlan_t plan;
+    symmResult_t (*fn)(const lk *k, symmMemPlan_t plan);
+    symmResult_t result;
+} one_call;
+
+static symmResult_t ends_lane(const lk *k, symmMemPlan_t plan) {
+    (void)plan;
+    return symmLaneDestroy(k->lane[1]);
+}
+static symmResult_t allocates(const lk *k, symmMemPlan_t plan) {
+    void *p;
+    (void)plan;
+    return symmLaneAlloc(k->lane[1], B, SYMM_ALLOC_LOCAL, &p);
+}
+static symmResult_t ends_plan(const lk *k, symmMemPlan_t plan) {
+    (void)k;
+    return symmMemPlanDestroy(plan);
+}
+static symmResult_t adds_node(const lk *k, symmMemPlan_t plan) {
+    symmGraphNode_t node;
+    (void)k;
+    return symmMemPlanAddOrderNode(plan, NULL, 0, &node);
+}
+
+static void *makes_it(void *arg) {
+    one_call *c = arg;
+    c->result = c->fn(c->k, c->plan);
+    return NULL;
+}
+
+/* Another thread ends the lane or the plan while these wait for their turn. */
+static void what_a_call_names_ends_before_its_turn(void) {
+    static symmResult_t (*const lanes[])(const lk *, symmMemPlan_t) = {ends_lane, allocates,
+                                                                       ends_lane};
+    static symmResult_t (*const plans[])(const lk *, symmMemPlan_t) = {ends_plan, adds_node,
+                                                                       ends_plan};
+    lk k;
+    symm_comm *c;
+    symmMemPlan_t plan;
+    pthread_t t[3];
+    one_call call[3];
+    T_EXPECT_WARNINGS();
+    lk_alone(&k, 2);
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &plan));
+    for (int of_plan = 0; of_plan < 2; of_plan++) {
+        T_OK(symm_comm_enter(k.comm, 0, &c));
+        for (int i = 0; i < 3; i++) { /* the first to come is the next */
+            call[i] = (one_call){.k = &k, .plan = plan, .fn = of_plan ? plans[i] : lanes[i]};
+            T_EQ(pthread_create(&t[i], NULL, makes_it, &call[i]), 0);
+            while (atomic_load(&c->entry.waiting) < i + 1) usleep(100);
+            usleep(10000); /* it holds the turn, or waits behind those that came before */
+        }
+        symm_comm_leave(c);
+        for (int i = 0; i < 3; i++) {
+            pthread_join(t[i], NULL);
+            T_EQ(call[i].result, i ? symmInvalidArgument : symmSuccess);
+        }
+    }
+    k.lane[1] = NULL;
+    T_EQ(SYMM_STAT_GET(lanes), 1);
+    T_EQ(SYMM_STAT_GET(plans), 0);
+    lk_close(&k);
+}
+
+T_MAIN(T(questions_while_blocks_come_and_go), T(what_a_call_names_ends_before_its_turn))

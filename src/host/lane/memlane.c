@@ -257,23 +257,32 @@ static symmResult_t destroy(symm_memlane *l, const void *site) {
     return hand_over(l, site);
 }
 
-symmResult_t symmLaneDestroy(symmLane_t lane) {
-    symm_heap *h;
-    symm_memlane *l = symm_memlane_peek(lane);
-    if (!l)
-        return SYMM_ERR(symmInvalidArgument, "symmLaneDestroy: lane=%p is not a live lane",
-                        (void *)lane);
-    SYMM_TRY(symm_memlane_no_group("symmLaneDestroy"));
-    if (!symm_handle_open(SYMM_KIND_HEAP, l->set->handle)) { /* this memory too */
-        symm_memplan_lock_dead();
+/* The heap has gone, and this memory with it. */
+static symmResult_t destroy_dead(symmLane_t lane) {
+    symmResult_t r = symmSuccess;
+    symm_memplan_lock_dead();
+    symm_memlane *l = symm_memlane_peek(lane); /* another thread may have been here before */
+    if (l) {
         symm_memplan_forget(l->set);
         end_lane(l);
-        symm_memplan_unlock_dead();
-        return symmSuccess;
+    } else {
+        r = symm_memlane_unknown(lane, "symmLaneDestroy");
     }
-    SYMM_TRY(symm_heap_enter(l->set->handle, 0, &h));
-    symm_heap_ref(h); /* the set may end before symm_heap_leave */
-    symmResult_t r = destroy(l, __builtin_return_address(0));
+    symm_memplan_unlock_dead();
+    return r;
+}
+
+symmResult_t symmLaneDestroy(symmLane_t lane) {
+    symm_heap *h;
+    const symm_memlane *known = symm_memlane_peek(lane);
+    if (!known) return symm_memlane_unknown(lane, "symmLaneDestroy");
+    SYMM_TRY(symm_memlane_no_group("symmLaneDestroy"));
+    if (!symm_handle_open(SYMM_KIND_HEAP, known->set->handle)) return destroy_dead(lane);
+    SYMM_TRY(symm_heap_enter(known->set->handle, 0, &h));
+    symm_heap_ref(h);                          /* the set may end before symm_heap_leave */
+    symm_memlane *l = symm_memlane_peek(lane); /* NULL: ended before this thread's turn */
+    symmResult_t r =
+        l ? destroy(l, __builtin_return_address(0)) : symm_memlane_unknown(lane, "symmLaneDestroy");
     if (!r) end_lane(l);
     symm_heap_leave(h);
     symm_heap_unref(h);

@@ -182,6 +182,8 @@ symmResult_t symm_memlane_no_group(const char *call);
 symmResult_t symm_memlane_enter(symmLane_t handle, const char *call, symm_memlane **out);
 void symm_memlane_leave(symm_memlane *l);
 symm_memlane *symm_memlane_peek(symmLane_t handle);
+/* The error of a call on what is no lane, or no lane any more. */
+symmResult_t symm_memlane_unknown(symmLane_t handle, const char *call);
 /* A lane or a plan lets go of its set; the last one ends it. */
 void symm_memlanes_unref(symm_memlanes *s);
 /* This rank's address of an offset. */

@@ -57,14 +57,20 @@ symm_memlane *symm_memlane_peek(symmLane_t handle) {
     return symm_handle_peek(SYMM_KIND_LANE, handle);
 }
 
+symmResult_t symm_memlane_unknown(symmLane_t handle, const char *call) {
+    return SYMM_ERR(symmInvalidArgument, "%s: lane=%p is not a live lane", call, (void *)handle);
+}
+
 symmResult_t symm_memlane_enter(symmLane_t handle, const char *call, symm_memlane **out) {
     symm_heap *heap;
     symm_memlane *l = symm_memlane_peek(handle);
-    if (__builtin_expect(!l, 0))
-        return SYMM_ERR(symmInvalidArgument, "%s: lane=%p is not a live lane", call,
-                        (void *)handle);
+    if (__builtin_expect(!l, 0)) return symm_memlane_unknown(handle, call);
     SYMM_TRY(symm_memlane_no_group(call));
     SYMM_TRY(symm_heap_enter(l->set->handle, 1, &heap));
+    if (__builtin_expect(symm_memlane_peek(handle) != l, 0)) { /* ended before this thread's turn */
+        symm_heap_leave(heap);
+        return symm_memlane_unknown(handle, call);
+    }
     SYMM_CHECK(symm_memlane_check(l));
     *out = l;
     return symmSuccess;

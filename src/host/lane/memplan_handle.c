@@ -163,9 +163,12 @@ symmResult_t symm_memplan_enter(symmMemPlan_t plan, const char *call, symm_mempl
     SYMM_TRY(find_plan(plan, call, &p));
     SYMM_TRY(symm_memlane_no_group(call));
     SYMM_TRY(symm_heap_enter(p->set->handle, 1, &h));
-    SYMM_CHECK(symm_memplan_check(p));
-    *out = p;
-    return symmSuccess;
+    const symmResult_t r = find_plan(plan, call, out); /* it may have ended before this turn */
+    if (r)
+        symm_heap_leave(h);
+    else
+        SYMM_CHECK(symm_memplan_check(*out));
+    return r;
 }
 
 void symm_memplan_leave(symm_memplan *p) {
@@ -175,8 +178,14 @@ void symm_memplan_leave(symm_memplan *p) {
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-static void end_plan(symm_memplan *p) {
+static const char destroying[] = "symmMemPlanDestroy";
+
+/* *pins: what the plan held; the plan is among them, so it lives until they go. */
+static void end_plan(symm_memplan *p, symm_kept **pins) {
     const symmMemPlan_t handle = p->handle;
+    SYMM_ASSERT(handle && !p->destroyed);
+    *pins = p->pins;
+    p->pins = NULL;
     symm_memregion_measure(p->region);
     p->destroyed = 1;
     symm_handle_close(SYMM_KIND_PLAN, handle);
@@ -184,32 +193,39 @@ static void end_plan(symm_memplan *p) {
     symm_handle_put(SYMM_KIND_PLAN, handle);
 }
 
+/* The heap has gone, and its blocks with it. Another thread may have been here before. */
+static symmResult_t destroy_dead(symmMemPlan_t plan) {
+    symm_memplan *p;
+    symm_kept *pins = NULL;
+    symm_memplan_lock_dead();
+    const symmResult_t r = find_plan(plan, destroying, &p);
+    if (!r) {
+        p->nlive = 0;
+        end_plan(p, &pins);
+    }
+    symm_memplan_unlock_dead();
+    symm_gpu_let_go(&pins);
+    symm_memplan_reap(NULL);
+    return r;
+}
+
 symmResult_t symmMemPlanDestroy(symmMemPlan_t plan) {
     symm_heap *h;
     symm_memplan *p;
-    SYMM_TRY(find_plan(plan, "symmMemPlanDestroy", &p));
-    SYMM_TRY(symm_memlane_no_group("symmMemPlanDestroy"));
-    symm_kept *pins = p->pins; /* the plan is among them, so it lives until they go */
-    if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) {
-        symm_memplan_lock_dead();
-        p->nlive = 0; /* its blocks went with the heap */
-        p->pins = NULL;
-        end_plan(p);
-        symm_memplan_unlock_dead();
-        symm_gpu_let_go(&pins);
-        symm_memplan_reap(NULL);
-        return symmSuccess;
-    }
+    symm_kept *pins = NULL;
+    SYMM_TRY(find_plan(plan, destroying, &p));
+    SYMM_TRY(symm_memlane_no_group(destroying));
+    if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) return destroy_dead(plan);
     SYMM_TRY(symm_heap_enter(p->set->handle, 0, &h));
     symm_heap_ref(h); /* the set may end here, and the heap with it */
     symm_memplan_reap(symm_heap_comm(h));
-    p->pins = NULL;
-    end_plan(p);
+    const symmResult_t r = find_plan(plan, destroying, &p); /* it may have ended before this turn */
+    if (!r) end_plan(p, &pins);
     symm_gpu_let_go(&pins);
     symm_memplan_reap(symm_heap_comm(h));
     symm_heap_leave(h);
     symm_heap_unref(h);
-    return symmSuccess;
+    return r;
 }
 
 /* ---- explicit nodes -------------------------------------------------------------------------- */
