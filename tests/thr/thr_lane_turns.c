@@ -127,4 +127,34 @@ static void what_a_call_names_ends_before_its_turn(void) {
     lk_close(&k);
 }
 
-T_MAIN(T(questions_while_blocks_come_and_go), T(what_a_call_names_ends_before_its_turn))
+/* Its heap has gone, so only the communicator is left to take a turn of. */
+static void what_outlived_its_heap_ends_in_a_turn_too(void) {
+    lk k;
+    symm_comm *c;
+    symmMemPlan_t plan;
+    pthread_t t[2];
+    one_call call[2];
+    lk_alone(&k, 2);
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &plan));
+    T_OK(symmHeapDestroy(k.heap));
+    T_OK(symm_comm_enter(k.comm, 0, &c));
+    for (int i = 0; i < 2; i++) {
+        call[i] = (one_call){.k = &k, .plan = plan, .fn = i ? ends_lane : ends_plan};
+        T_EQ(pthread_create(&t[i], NULL, makes_it, &call[i]), 0);
+        for (int ms = 0; ms < 2000 && atomic_load(&c->entry.waiting) < i + 1; ms++) usleep(1000);
+        T_EQ(atomic_load(&c->entry.waiting), i + 1);
+    }
+    symm_comm_leave(c);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(t[i], NULL);
+        T_OK(call[i].result);
+    }
+    T_OK(symmCommDestroy(k.comm)); /* what is left needs no turn */
+    T_OK(symmLaneDestroy(k.lane[0]));
+    T_EQ(SYMM_STAT_GET(lanes), 0);
+    T_EQ(SYMM_STAT_GET(plans), 0);
+    for (int i = 0; i < 2; i++) T_OK(symmStreamDestroy(k.stream[i]));
+}
+
+T_MAIN(T(questions_while_blocks_come_and_go), T(what_a_call_names_ends_before_its_turn),
+       T(what_outlived_its_heap_ends_in_a_turn_too))

@@ -258,9 +258,10 @@ static symmResult_t destroy(symm_memlane *l, const void *site) {
 }
 
 /* The heap has gone, and this memory with it. */
-static symmResult_t destroy_dead(symmLane_t lane) {
+static symmResult_t destroy_dead(symmLane_t lane, symm_comm *c) {
     symmResult_t r = symmSuccess;
-    symm_memplan_lock_dead();
+    int turn;
+    SYMM_TRY(symm_memplan_enter_dead(c, &turn));
     symm_memlane *l = symm_memlane_peek(lane); /* another thread may have been here before */
     if (l) {
         symm_memplan_forget(l->set);
@@ -268,7 +269,7 @@ static symmResult_t destroy_dead(symmLane_t lane) {
     } else {
         r = symm_memlane_unknown(lane, "symmLaneDestroy");
     }
-    symm_memplan_unlock_dead();
+    symm_memplan_leave_dead(c, turn);
     return r;
 }
 
@@ -277,7 +278,8 @@ symmResult_t symmLaneDestroy(symmLane_t lane) {
     const symm_memlane *known = symm_memlane_peek(lane);
     if (!known) return symm_memlane_unknown(lane, "symmLaneDestroy");
     SYMM_TRY(symm_memlane_no_group("symmLaneDestroy"));
-    if (!symm_handle_open(SYMM_KIND_HEAP, known->set->handle)) return destroy_dead(lane);
+    if (!symm_handle_open(SYMM_KIND_HEAP, known->set->handle))
+        return destroy_dead(lane, known->set->comm);
     SYMM_TRY(symm_heap_enter(known->set->handle, 0, &h));
     symm_heap_ref(h);                          /* the set may end before symm_heap_leave */
     symm_memlane *l = symm_memlane_peek(lane); /* NULL: ended before this thread's turn */

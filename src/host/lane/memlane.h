@@ -315,6 +315,10 @@ void symm_memplan_reap(const symm_comm *c);
  * thread holds it. */
 void symm_memplan_lock_dead(void);
 void symm_memplan_unlock_dead(void);
+/* Begins a call on a lane or a plan whose heap has gone: in a turn of the communicator (*turn 1),
+ * or, if that has ended too, under that lock. leave_dead ends the call. */
+symmResult_t symm_memplan_enter_dead(symm_comm *c, int *turn);
+void symm_memplan_leave_dead(symm_comm *c, int turn);
 /* A lane ends: what its captures hold lives on with their graphs. */
 void symm_memplan_orphan(symm_memlane *l);
 /* Number of allocated blocks that outlive their graphs. */

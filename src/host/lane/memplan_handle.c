@@ -194,17 +194,22 @@ static void end_plan(symm_memplan *p, symm_kept **pins) {
 }
 
 /* The heap has gone, and its blocks with it. Another thread may have been here before. */
-static symmResult_t destroy_dead(symmMemPlan_t plan) {
+static symmResult_t destroy_dead(symmMemPlan_t plan, symm_comm *c) {
     symm_memplan *p;
     symm_kept *pins = NULL;
-    symm_memplan_lock_dead();
+    int turn;
+    SYMM_TRY(symm_memplan_enter_dead(c, &turn));
     const symmResult_t r = find_plan(plan, destroying, &p);
     if (!r) {
         p->nlive = 0;
         end_plan(p, &pins);
     }
-    symm_memplan_unlock_dead();
-    symm_gpu_let_go(&pins);
+    if (turn) {
+        symm_gpu_let_go(&pins);
+        symm_memplan_reap(c);
+    }
+    symm_memplan_leave_dead(c, turn);
+    symm_gpu_let_go(&pins); /* without the lock, which a plan's end may take */
     symm_memplan_reap(NULL);
     return r;
 }
@@ -215,7 +220,7 @@ symmResult_t symmMemPlanDestroy(symmMemPlan_t plan) {
     symm_kept *pins = NULL;
     SYMM_TRY(find_plan(plan, destroying, &p));
     SYMM_TRY(symm_memlane_no_group(destroying));
-    if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) return destroy_dead(plan);
+    if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) return destroy_dead(plan, p->set->comm);
     SYMM_TRY(symm_heap_enter(p->set->handle, 0, &h));
     symm_heap_ref(h); /* the set may end here, and the heap with it */
     symm_memplan_reap(symm_heap_comm(h));

@@ -206,6 +206,22 @@ void symm_memplan_unlock_dead(void) {
     pthread_mutex_unlock(&dead_lock);
 }
 
+symmResult_t symm_memplan_enter_dead(symm_comm *c, int *turn) {
+    *turn = !is_dead(c);
+    const symmResult_t r = *turn ? symm_comm_enter_known(c, 0) : symmSuccess;
+    if (*turn && !is_dead(c)) return r; /* one that was entered does not end meanwhile */
+    *turn = 0;
+    symm_memplan_lock_dead();
+    return symmSuccess;
+}
+
+void symm_memplan_leave_dead(symm_comm *c, int turn) {
+    if (turn)
+        symm_comm_leave(c);
+    else
+        symm_memplan_unlock_dead();
+}
+
 static symmResult_t launched(void *plan) {
     atomic_fetch_add_explicit(&((symm_memplan *)plan)->direct, 1, memory_order_relaxed);
     return symmSuccess;
