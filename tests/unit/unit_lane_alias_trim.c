@@ -133,6 +133,47 @@ static void what_is_in_use_is_not_trimmed(void) {
     both(2, in_use, NULL);
 }
 
+/* LOCAL blocks, and graphs that have no others, are each rank's own business. The last rank frees
+ * and destroys them later; the memory goes on all ranks alike. */
+static void local_at_different_times(void *arg) {
+    rig g = set_up(arg, 64 * HK_MB, POOL);
+    const int late = g.n > 1 && g.rank == g.n - 1;
+    aliased a = {NULL, NULL, NULL};
+    T_OK(symmStreamBeginCapture(g.s[0]));
+    lk_free(g.lane, lk_local(g.lane, B));
+    symmGraph_t unbound = lk_end(g.s[0]);
+    T_OK(symmStreamBeginCapture(g.s[0]));
+    char *left = lk_local(g.lane, B);
+    a.p = lk_sym(g.lane, B);
+    exchange(&g, a.p, B, 5);
+    lk_free(g.lane, a.p);
+    bind(&g, &a);
+    upload(&g, &a);
+    launch(&g, &a, 0);
+    if (!late) {
+        lk_free(g.lane, left);
+        T_OK(xg_destroy(unbound));
+    }
+    T_EQ(trim(&g), POOL);
+    needs_upload(&g, &a);
+    T_OK(symmHeapCollect(g.heap));
+    if (late) {
+        lk_free(g.lane, left);
+        T_OK(xg_destroy(unbound));
+    }
+    upload(&g, &a);
+    launch(&g, &a, 0);
+    lk_free(g.lane, left);
+    wait_all(&g);
+    drop(&a);
+    T_OK(symmHeapCollect(g.heap));
+    tear_down(&g);
+}
+static void what_is_local_does_not_keep_it(void) {
+    T_EXPECT_WARNINGS();
+    both(3, local_at_different_times, NULL);
+}
+
 /* A plan that was destroyed has no say, but one rank has its graph still, and may launch it. */
 static void lives_on(void *arg) {
     rig g = set_up(arg, 64 * HK_MB, 0);
@@ -159,4 +200,4 @@ static void a_graph_that_lives_on_one_rank_keeps_it(void) {
 }
 
 T_MAIN(T(G_6_idle_graphs_give_back_and_come_again), T(what_is_in_use_is_not_trimmed),
-       T(a_graph_that_lives_on_one_rank_keeps_it))
+       T(what_is_local_does_not_keep_it), T(a_graph_that_lives_on_one_rank_keeps_it))

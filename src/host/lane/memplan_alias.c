@@ -304,13 +304,22 @@ int symm_memalias_pieces(const symm_memplan *p, int *there) {
     return n;
 }
 
-/* Decided by what the program holds, as for the region's own pieces. A graph without a plan may be
- * launched at any time. */
-static int is_idle(const symm_memalias *a) {
-    for (const symm_memplan *p = a->region->set->plans; p; p = p->next) {
-        if (p->alias != a) continue;
-        if (p->nlive || (p->held && !p->handle && !p->explicit_nodes)) return 0;
+/* 1: a block in the memory is allocated, or nobody has bound the graph, which may be launched at
+ * any time. What lies elsewhere does not count: LOCAL blocks, and graphs that have no others, are
+ * each rank's own business, and all ranks must decide alike. */
+static int keeps(const symm_memplan *p) {
+    SYMM_ASSERT(p->alias && p->nlive >= 0);
+    for (int i = 0; p->nlive && i < p->nblocks; i++) {
+        const symm_memblock *b = &p->blocks[i];
+        if (b->live && b->zone == SYMM_MEM_SYM && b->no >= 0) return 1;
     }
+    return p->reach && p->held && !p->handle && !p->explicit_nodes;
+}
+
+/* Decided by what the program holds, as for the region's own pieces. */
+static int is_idle(const symm_memalias *a) {
+    for (const symm_memplan *p = a->region->set->plans; p; p = p->next)
+        if (p->alias == a && keeps(p)) return 0;
     return 1;
 }
 
