@@ -198,6 +198,7 @@ typedef struct {
     symmComm_t comms[4];
     pthread_barrier_t meet;
     _Atomic uint64_t off[4];
+    void *kept[4];
     void (*fn)(lk *k, void *job);
 } job;
 
@@ -283,7 +284,40 @@ static void local_blocks_move_no_symmetric_ones(void) {
     run(2, more_local_on_one);
 }
 
+/* Rank 1 frees the LOCAL block that the graph of an ended plan had left later than rank 0. */
+static void local_freed_later_on_one(lk *k, void *arg) {
+    job *j = arg;
+    symmRef_t ref;
+    uint64_t freed;
+    symmGraph_t g[3];
+    for (int i = 0; i < 3; i++) {
+        T_OK(symmStreamBeginCapture(k->stream[0]));
+        char *p = lk_sym(k->lane[0], B), *local = i ? NULL : lk_local(k->lane[0], B);
+        g[i] = lk_end(k->stream[0]);
+        T_OK(symmRefGet(p, &ref));
+        atomic_store(&j->off[k->rank], ref.off);
+        pthread_barrier_wait(&j->meet);
+        T_EQ(atomic_load(&j->off[0]), atomic_load(&j->off[1]));
+        pthread_barrier_wait(&j->meet);
+        symmMemPlan_t plan = lk_bind(k->lane[0], g[i], 0);
+        T_OK(symmMemPlanLaunch(plan, xg_exec(g[i]), k->stream[0]));
+        T_OK(symmMemPlanDestroy(plan));
+        lk_free(k->lane[0], p);
+        if (i == 0 && k->rank == 0) lk_free(k->lane[0], local);
+        if (i == 0) j->kept[k->rank] = local;
+        if (i == 1) T_OK(symmLaneTrimGraphMem(k->lane[0], &freed));
+    }
+    T_OK(symmHeapCheck(k->heap));
+    if (k->rank == 1) lk_free(k->lane[0], j->kept[1]);
+    for (int i = 0; i < 3; i++) T_OK(xg_destroy(g[i]));
+}
+
+static void local_blocks_that_are_left_move_no_symmetric_ones(void) {
+    run(2, local_freed_later_on_one);
+}
+
 T_MAIN(T(memory_comes_back), T(a_discarded_capture_gives_back),
        T(what_it_leaves_is_freed_as_any_block), T(what_it_leaves_outlives_its_lane),
        T(captures_leave_a_heap_without_lanes_alone), T(another_graph_frees_what_it_leaves),
-       T(ranks_agree_which_graphs_are_gone), T(local_blocks_move_no_symmetric_ones))
+       T(ranks_agree_which_graphs_are_gone), T(local_blocks_move_no_symmetric_ones),
+       T(local_blocks_that_are_left_move_no_symmetric_ones))

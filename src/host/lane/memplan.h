@@ -232,6 +232,9 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status);
 symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out);
 /* Frees the plan if nobody holds it. */
 void symm_memplan_settle(symm_memplan *p);
+/* 1: blocks of the zone keep the plan. For SYM equal on all ranks, which free LOCAL blocks that the
+ * graph of an ended plan has left at different times. */
+int symm_memplan_holds(const symm_memplan *p, int zone);
 /* A graph holds the plan, or lets it go. Any thread. */
 void symm_memplan_retain(void *plan);
 void symm_memplan_release(void *plan);

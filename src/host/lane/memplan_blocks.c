@@ -83,10 +83,12 @@ static symmResult_t keep_off(symm_memplan *p) {
     const symm_memregion *r = p->region;
     if (p->seen == r->placed) return symmSuccess;
     for (const symm_memplan *o = p->set->plans; o; o = o->next) {
-        if (o == p || o->region != r || !o->held) continue;
+        if (o == p || o->region != r) continue;
+        const int holds[] = {[SYMM_MEM_LOCAL] = symm_memplan_holds(o, SYMM_MEM_LOCAL),
+                             [SYMM_MEM_SYM] = symm_memplan_holds(o, SYMM_MEM_SYM)};
         for (int i = o->nblocks; i-- > 0 && o->blocks[i].serial > p->seen;) {
             const symm_memblock *b = &o->blocks[i];
-            if (b->no < 0 || b->freed) continue;
+            if (b->no < 0 || b->freed || !holds[b->zone]) continue;
             if (symm_gplan_bar(p->points, b->zone, b->at, b->bytes)) return no_memory();
         }
     }

@@ -140,6 +140,16 @@ void symm_memplan_settle(symm_memplan *p) {
     symm_memlanes_unref(s);
 }
 
+int symm_memplan_holds(const symm_memplan *p, int zone) {
+    SYMM_ASSERT(zone == SYMM_MEM_LOCAL || zone == SYMM_MEM_SYM);
+    if (!p->held || !p->destroyed) return p->held;
+    for (int i = 0; i < p->nblocks; i++) {
+        const symm_memblock *b = &p->blocks[i];
+        if (b->zone == zone && (b->live || symm_unbound_out(p, b))) return 1;
+    }
+    return 0;
+}
+
 /* ---- held by graphs -------------------------------------------------------------------------- */
 
 void symm_memplan_retain(void *plan) {

@@ -186,7 +186,8 @@ symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, size_t value) {
 /* Decided by what the program holds, because ranks differ in which graphs are gone. */
 static int is_held(const symm_memregion *r, int zone, const symm_mempiece *e) {
     for (const symm_memplan *p = r->set->plans; p; p = p->next)
-        if (p->region == r && p->held && symm_gplan_touches(p->points, zone, e->off, e->bytes))
+        if (p->region == r && symm_memplan_holds(p, zone) &&
+            symm_gplan_touches(p->points, zone, e->off, e->bytes))
             return 1;
     return 0;
 }
