@@ -154,6 +154,24 @@ static void a_free_node_after_the_launch_loses_no_block(void) {
 
 /* ---- groups ---- */
 
+static void a_node_too_large_is_told_so(void) {
+    lk k;
+    symmMemPlan_t plan;
+    symmGraphNode_t node;
+    void *p = NULL;
+    T_EXPECT_WARNINGS();
+    lk_alone(&k, 1);
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &plan));
+    symmAllocNode_t a = {sizeof a, UINT64_MAX, SYMM_ALLOC_LOCAL, 0, NULL};
+    for (; a.bytes > 1ull << 60; a.bytes /= 2) {
+        T_ERR(symmMemPlanAddAllocNode(plan, NULL, 0, &a, &node, &p), symmOutOfMemory);
+        T_CHECK(p == NULL);
+        if (a.bytes > UINT64_MAX / 4) T_MSG(symmGetLastError(NULL), "is more than any heap");
+    }
+    T_OK(symmMemPlanDestroy(plan));
+    lk_close(&k);
+}
+
 static void refused(symmResult_t r) {
     T_ERR(r, symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "not inside a group");
@@ -198,4 +216,4 @@ static void a_group_takes_no_plan(void) {
 
 T_MAIN(T(only_the_plans_own_graph_is_launched), T(a_graph_that_holds_the_plans_is_launched),
        T(a_lane_without_a_call_binds_nothing), T(a_free_node_after_the_launch_loses_no_block),
-       T(a_group_takes_no_plan))
+       T(a_node_too_large_is_told_so), T(a_group_takes_no_plan))

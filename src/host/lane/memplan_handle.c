@@ -266,13 +266,17 @@ static symmResult_t add_alloc(symm_memplan *p, const symmGraphNode_t *deps, int 
     symm_memlane *l = lane_of(p);
     if (!l)
         return SYMM_ERR(symmInvalidUsage, "symmMemPlanAddAllocNode: the plan's lane is destroyed");
-    if (!a || a->size < sizeof *a || !a->bytes || a->bytes > SIZE_MAX / 2 ||
+    if (!a || a->size < sizeof *a || !a->bytes ||
         (a->flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP)))
         return SYMM_ERR(symmInvalidArgument,
                         "symmMemPlanAddAllocNode: params: size=%zu, bytes=%llu, flags=0x%x: "
                         "size must be that of symmAllocNode_t, bytes at least 1, flags "
                         "SYMM_ALLOC_*",
                         a ? a->size : 0, a ? (unsigned long long)a->bytes : 0, a ? a->flags : 0);
+    if (a->bytes > SIZE_MAX / 4) /* as symmLaneAlloc */
+        return SYMM_ERR(symmOutOfMemory,
+                        "symmMemPlanAddAllocNode: params: bytes=%llu is more than any heap",
+                        (unsigned long long)a->bytes);
     SYMM_TRY(symm_memaccess_set(&access, p->set->comm, a->ranks, a->nranks));
     const uint64_t bytes = symm_round_up(a->bytes, SYMM_PLACE_UNIT);
     SYMM_TRY(symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made));
