@@ -384,7 +384,9 @@ static void G_6_a_free_in_a_graph_lets_go_of_an_ended_plan(void) {
     T_OK(symmMemPlanDestroy(b)), T_OK(xg_destroy(h));
     T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_EQ(freed, 0);
+    T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), BIG);
     run(&k, c, f, 1);
+    T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), 0);
     T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_EQ(freed, BIG);
     T_CHECK(local_used(&k) >= BIG); /* the graph that frees knows of it still */
