@@ -127,6 +127,19 @@ static void nothing_is_copied_from_no_window(void) {
     finish(N);
 }
 
+/* The driver copies into host memory while the caller waits; peers may need this thread. */
+static void nothing_is_copied_into_host_memory(void) {
+    void *host = NULL;
+    start(N, "all_gather_copies");
+    T_OK(symm_cuda_set(0));
+    T_EQ(symm_cu.cuMemAllocHost(&host, N * PART), 0);
+    T_EQ(copies_of(0, buf[0], host), 0);
+    T_EQ(gk_last(0).copies.scalar, 0);
+    T_EQ(copies_of(0, buf[0], buf[0] + HALF), 2);
+    T_EQ(symm_cu.cuMemFreeHost(host), 0);
+    finish(N);
+}
+
 /* The kernel finds that copies were for nothing, and says so in the rank's page. */
 static void a_rank_whose_copies_were_for_nothing_gives_none(void) {
     symmExplain_t plan = {.size = sizeof plan};
@@ -351,7 +364,8 @@ static void a_copy_that_fails_breaks_the_communicator(void) {
 }
 
 T_MAIN(T(an_eager_call_is_two_kernels_and_copies), T(the_kernel_before_has_the_word_of_the_places),
-       T(nothing_is_copied_from_no_window), T(a_rank_whose_copies_were_for_nothing_gives_none),
-       T(parts_come_in_turn), T(a_root_is_loaded_from), T(what_is_not_copied),
-       T(a_window_may_be_shorter_elsewhere), T(a_graph_has_copies_as_nodes),
-       T(a_graph_holds_the_window_that_is_loaded), T(a_copy_that_fails_breaks_the_communicator))
+       T(nothing_is_copied_from_no_window), T(nothing_is_copied_into_host_memory),
+       T(a_rank_whose_copies_were_for_nothing_gives_none), T(parts_come_in_turn),
+       T(a_root_is_loaded_from), T(what_is_not_copied), T(a_window_may_be_shorter_elsewhere),
+       T(a_graph_has_copies_as_nodes), T(a_graph_holds_the_window_that_is_loaded),
+       T(a_copy_that_fails_breaks_the_communicator))

@@ -280,6 +280,13 @@ static symmResult_t check_owner(const symm_comm *c, const char *name, const void
                     name, p, device, c->gpu->device);
 }
 
+int symm_gpu_is_device(const void *p) {
+    int type = 0;
+    const cu_result cu =
+        symm_cu.cuPointerGetAttribute(&type, SYMM_CUDA_POINTER_MEMORY_TYPE, (uintptr_t)p);
+    return !cu && type == SYMM_CUDA_MEMORY_DEVICE;
+}
+
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p) {
     int type = 0, pageable = 0;
     cu_result cu =
