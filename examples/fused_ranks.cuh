@@ -81,12 +81,15 @@ static void load_kernels(const std::vector<const void *> &kernels) {
     cudaFuncAttributes unused;
     for (const void *k : kernels) cu(cudaFuncGetAttributes(&unused, k));
 }
-/* A CTA that has no place keeps its peers waiting: the whole grid must fit, beside those of other
- * ranks on this GPU. How many CTAs it may have. */
+/* A CTA that has no place keeps its peers waiting: the whole grid must fit. How many CTAs the GPU
+ * has places for; of those a rank that shares it with others may count on its share. */
 static int places(const fused_rank *s, const void *kernel, int threads, int shared) {
     int ctas;
     cu(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, kernel, threads, (size_t)shared));
-    return ctas * s->gpu.multiProcessorCount / ((s->ranks + s->gpus - 1) / s->gpus);
+    return ctas * s->gpu.multiProcessorCount;
+}
+static int share_of(const fused_rank *s, int all) {
+    return all / ((s->ranks + s->gpus - 1) / s->gpus);
 }
 
 /* All ranks are here, and what they have given to their streams has ended. */
@@ -167,10 +170,14 @@ static int fork_ranks(int ranks, run_fn *run) {
     pid_t child[MOST_RANKS];
     int failed = 0;
     ok(symmGetUniqueId(&id));
-    for (int r = 0; r < ranks; r++)
+    for (int r = 0; r < ranks; r++) {
         if ((child[r] = fork()) == 0) exit(run(r, ranks, &id));
+        if (child[r] < 0) perror("fork"); /* the others will say that a rank does not come */
+    }
     for (int r = 0; r < ranks; r++) {
         int status = 0;
+        failed |= child[r] < 0;
+        if (child[r] < 0) continue;
         waitpid(child[r], &status, 0);
         failed |= !WIFEXITED(status) || WEXITSTATUS(status);
     }

@@ -178,7 +178,7 @@ static void prepare_kernels(rank_state *s) {
     load_kernels(kernels);
     for (int i = 0; i < 2; i++)
         cu(cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
-    s->most = std::min(places(s, kernels[0], THREADS, SHARED), (int)MOST_CTAS);
+    s->most = std::min(share_of(s, places(s, kernels[0], THREADS, SHARED)), (int)MOST_CTAS);
     if (s->most >= 1) return;
     fprintf(stderr, "the GPU has no place for a CTA of the kernel\n");
     exit(1);

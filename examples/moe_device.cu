@@ -132,7 +132,7 @@ static float measure_way(rank_state *s, int unfused, uint32_t *wrong) {
 static void prepare_kernels(rank_state *s) {
     load_kernels({(const void *)fused, (const void *)pack, (const void *)unpack,
                   (const void *)expert, (const void *)fill<float>, (const void *)differing});
-    const int most = places(s, (const void *)fused, THREADS, 0);
+    const int most = share_of(s, places(s, (const void *)fused, THREADS, 0));
     s->fused.most = (uint32_t)(std::min(most, (int)MOST_CTAS) / s->ranks);
     if (s->fused.most >= 1) return;
     fprintf(stderr, "%d CTAs must run at once, the GPU has places for %d\n", s->ranks, most);

@@ -498,8 +498,8 @@ SYMM_API symmResult_t symmReduceScatter(const void *sendbuff, void *recvbuff, si
  * what p has for it, through scratch of the library. */
 SYMM_API symmResult_t symmAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                                    symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
-/* recvbuff = root's sendbuff, count elements. Only the root's sendbuff is read: others may pass
- * NULL. In place if they are equal. */
+/* recvbuff = root's sendbuff, count elements. Only the root's is read: others pass NULL, or memory
+ * whose window, if it has one, stays until the call has ended. In place if they are equal. */
 SYMM_API symmResult_t symmBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                                     symmDataType_t datatype, int root, symmComm_t comm,
                                     symmStream_t stream);

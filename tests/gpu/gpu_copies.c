@@ -1,7 +1,8 @@
-/* gpu_copies.c - calls whose data copy engines move: buffers at one place of a window on all ranks,
- * in place, of a heap, and where that is not so and the kernel must move them; eager, replayed,
- * with a rank that is late, and with sources that the program overwrites at once. Ranks are
- * threads. T_SEED repeats a run. */
+/* gpu_copies.c - calls whose data copy engines move: buffers at one place of a heap or a window on
+ * all ranks, in place, and where that is not so and the kernel must move them; eager, replayed,
+ * with a rank that is late, and with sources that the program overwrites at once. Ranks as threads,
+ * whose windows are not loaded by copies, and as processes. T_SEED repeats a run. */
+#include "fault_kit.h"
 #include "gpu_cases.h"
 #include "gpu_kit.h"
 #include "symm_heap.h"
@@ -11,10 +12,10 @@ enum { GUARD = 256, MOST = 4, ROUNDS = 3 };
 /* Where buffers are. SHIFTED: at another place on each rank; ONE_LOOSE: the last rank's source is
  * in no window; LOOSE_RESULTS: no result is; ELSEWHERE: the root's source is not where others take
  * it to be, who name none. */
-enum { SAME, IN_PLACE, SHIFTED, ONE_LOOSE, LOOSE_RESULTS, ELSEWHERE, IN_HEAP, PLACES };
+enum { SAME, IN_PLACE, SHIFTED, ONE_LOOSE, LOOSE_RESULTS, ELSEWHERE, IN_WINDOW, PLACES };
 static const char *const place_names[] = {"at one place",     "in place",  "shifted",
                                           "one in no window", "no result", "elsewhere",
-                                          "in a heap"};
+                                          "in a window"};
 
 static const struct {
     symmColl_t coll;
@@ -25,7 +26,9 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 typedef struct {
-    gk_job *job;
+    gk_job *job; /* threads */
+    fk *f;       /* processes */
+    uint64_t seed;
     int rank, n, kind, place, root, round;
     symmComm_t comm;
     cu_stream stream;
@@ -33,13 +36,20 @@ typedef struct {
     char *window, *loose, *heaped, *src, *dst, *host;
 } rig;
 
+static void meet(const rig *g) {
+    if (g->job)
+        gk_meet(g->job);
+    else
+        kit_barrier(&g->f->k, g->n);
+}
+
 static uint64_t room_of(uint64_t part, int n) {
     return (part + 4 * GUARD) * (unsigned)n;
 }
 
 /* Byte i of the part of rank `from` for rank `to`; for all of them -1. */
 static char byte_of(const rig *g, int from, int to, uint64_t i) {
-    return (char)ck_hash(g->job->seed + (unsigned)g->round,
+    return (char)ck_hash(g->seed + (unsigned)g->round,
                          (uint64_t)(from * 64 + to + 1) << 40 | (i >> 3), 7 + (i & 7));
 }
 
@@ -59,11 +69,11 @@ static int is_in_place(const rig *g) {
 /* Whether copy engines move it. A swap in place goes through scratch. */
 static int is_copied(const rig *g) {
     if (g->place == IN_PLACE) return kinds[g->kind].coll != symmCollAlltoAll;
-    return g->place == SAME || g->place == LOOSE_RESULTS || g->place == IN_HEAP;
+    return g->place == SAME || g->place == LOOSE_RESULTS || (g->place == IN_WINDOW && !g->job);
 }
 
 static void place_buffers(rig *g) {
-    char *base = g->place == IN_HEAP ? g->heaped : g->window;
+    char *base = g->place == IN_WINDOW ? g->window : g->heaped;
     const uint64_t room = room_of(g->part, g->n);
     const int last = g->rank == (is_rooted(g) ? g->root : g->n - 1);
     g->in = g->part * (has_parts(g, 0) ? (unsigned)g->n : 1);
@@ -88,7 +98,7 @@ static void check_astray(const rig *g) {
     const int loose = g->place == ONE_LOOSE && g->src == g->loose + GUARD,
               swapped = is_in_place(g) && kinds[g->kind].coll == symmCollAlltoAll;
     T_EQ(__atomic_load_n(&c->ctl->astray, __ATOMIC_RELAXED) != 0,
-         !is_copied(g) && !loose && !swapped);
+         !is_copied(g) && !loose && !swapped && g->place != IN_WINDOW);
 }
 
 /* In stream order: this round's source, and results that are wrong until the call has run. */
@@ -138,7 +148,7 @@ static void check(const rig *g, const char *how) {
                   to = has_parts(g, 0) ? g->rank : -1;
         const char want = byte_of(g, from, to, is_rooted(g) ? i : i % g->part);
         T_CHECKF(g->host[GUARD + i] == want, "T_SEED=%#llx: %s of %d, %s, %s: rank %d, byte %llu",
-                 (unsigned long long)g->job->seed, what, g->n, place_names[g->place], how, g->rank,
+                 (unsigned long long)g->seed, what, g->n, place_names[g->place], how, g->rank,
                  (unsigned long long)i);
     }
     T_CHECKF(was_copied(g) == is_copied(g), "%s of %d, %s, %s: %s by copy engines", what, g->n,
@@ -147,7 +157,7 @@ static void check(const rig *g, const char *how) {
 
 /* Some rank is late. */
 static void late(const rig *g) {
-    const uint64_t who = ck_hash(g->job->seed, (uint64_t)(g->kind * 64 + g->place), 3);
+    const uint64_t who = ck_hash(g->seed, (uint64_t)(g->kind * 64 + g->place), 3);
     if ((int)(who % (unsigned)g->n) == g->rank) gk_delay(g->stream, 3000);
 }
 
@@ -155,7 +165,7 @@ static void eager(rig *g) {
     for (int i = 0; i < ROUNDS; i++, g->round++) {
         fill(g);
         if (i < 2) forget(g);
-        gk_meet(g->job);
+        meet(g);
         late(g);
         call(g);
         check(g, "eager");
@@ -165,18 +175,18 @@ static void eager(rig *g) {
 
 static void replayed(rig *g) {
     forget(g);
-    gk_meet(g->job);
+    meet(g);
     gk_capture(g->stream, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
     call(g);
     gk_graph graph = gk_captured(g->stream);
     for (int i = 0; i < ROUNDS; i++, g->round++) {
         fill(g);
-        gk_meet(g->job);
+        meet(g);
         late(g);
         CU(cuGraphLaunch(graph.exec, g->stream));
         check(g, "replayed");
     }
-    gk_meet(g->job);
+    meet(g);
     gk_drop(&graph);
 }
 
@@ -198,49 +208,77 @@ static void every_place(rig *g) {
     }
 }
 
-static void rank_of(int rank, int n, void *arg) {
-    gk_job *j = arg;
-    rig g = {.job = j, .rank = rank, .n = n, .comm = j->comms[rank]};
-    const uint64_t bytes = 2 * room_of(70001, n);
+static void run_rank(rig *g) {
+    const uint64_t bytes = 2 * room_of(70001, g->n);
     symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
     symmHeap_t heap;
     symmWindow_t win;
-    T_OK(symmSetDevice(rank % j->devices));
-    g.stream = gk_new_stream();
-    T_OK(symmMemAlloc((void **)&g.window, bytes));
-    T_OK(symmWindowRegister(g.comm, g.window, bytes, &win, SYMM_WIN_DEFAULT));
+    g->stream = gk_new_stream();
+    T_OK(symmMemAlloc((void **)&g->window, bytes));
+    T_OK(symmWindowRegister(g->comm, g->window, bytes, &win, SYMM_WIN_DEFAULT));
     config.symBytes = bytes + (2 << 20);
-    T_OK(symmHeapCreate(g.comm, &config, &heap));
-    T_OK(symmHeapAlloc(heap, bytes, 0, 0, (void **)&g.heaped));
-    g.loose = gk_plain(bytes);
-    g.host = gk_pinned(bytes);
-    every_place(&g);
-    gk_wait(g.comm, g.stream);
-    gk_meet(j);
+    T_OK(symmHeapCreate(g->comm, &config, &heap));
+    T_OK(symmHeapAlloc(heap, bytes, 0, 0, (void **)&g->heaped));
+    g->loose = gk_plain(bytes);
+    g->host = gk_pinned(bytes);
+    every_place(g);
+    gk_wait(g->comm, g->stream);
+    meet(g);
     T_OK(symmHeapDestroy(heap));
-    T_OK(symmCommDestroy(g.comm));
-    gk_meet(j);
-    T_OK(symmMemFree(g.window));
-    gk_free_plain(g.loose);
-    gk_free_pinned(g.host);
-    CU(cuStreamDestroy(g.stream));
+    T_OK(symmCommDestroy(g->comm));
+    meet(g);
+    T_OK(symmMemFree(g->window));
+    gk_free_plain(g->loose);
+    gk_free_pinned(g->host);
+    CU(cuStreamDestroy(g->stream));
 }
 
-static void run(int n) {
+static void thread_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    rig g = {.job = j, .seed = j->seed, .rank = rank, .n = n, .comm = j->comms[rank]};
+    T_OK(symmSetDevice(rank % j->devices));
+    run_rank(&g);
+}
+static void threads(int n) {
     gk_job j = {.n = n, .devices = gk_begin(), .seed = ck_seed()};
     gc_env_none();
-    gk_run(&j, rank_of);
+    gk_run(&j, thread_rank);
     gc_settle();
 }
 
-static void ranks_2(void) {
-    run(2);
+static uint64_t forked_seed;
+static void process_rank(int rank, int n, void *arg) {
+    const char *why;
+    T_EXPECT_FDS();
+    const int devices = gk_find(&why);
+    rig g = {.f = arg, .seed = forked_seed, .rank = rank, .n = n};
+    T_OK(symmSetDevice(rank % devices));
+    g.comm = fk_open(g.f, rank, n);
+    run_rank(&g);
 }
-static void ranks_3(void) {
-    run(3);
-}
-static void ranks_4(void) {
-    run(MOST);
+static void processes(int n) {
+    if (gk_number("GPU_FAKE", 0)) symm_test_images = 1; /* its kernels need none */
+    gk_begin_forked();
+    gc_env_none();
+    forked_seed = ck_seed();
+    T_FORK(n, process_rank, fk_new(0, 0));
 }
 
-T_MAIN(T_TIMEOUT(ranks_2, 120), T_TIMEOUT(ranks_3, 120), T_TIMEOUT(ranks_4, 180))
+static void threads_2(void) {
+    threads(2);
+}
+static void threads_3(void) {
+    threads(3);
+}
+static void threads_4(void) {
+    threads(MOST);
+}
+static void processes_2(void) {
+    processes(2);
+}
+static void processes_3(void) {
+    processes(3);
+}
+
+T_MAIN(T_TIMEOUT(threads_2, 120), T_TIMEOUT(threads_3, 120), T_TIMEOUT(threads_4, 180),
+       T_TIMEOUT(processes_2, 120), T_TIMEOUT(processes_3, 120))

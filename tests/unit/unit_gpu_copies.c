@@ -3,6 +3,7 @@
  * and the driver's errors. */
 #include "host/coll/copies.h"
 #include "fgpu_kit.h"
+#include "symm_heap.h"
 
 enum { COUNT = 1000, PART = 4 * COUNT, N = 2 };
 #define HALF (2 * GK_MB)
@@ -11,27 +12,38 @@ static symmComm_t comms[GK_RANKS];
 static cu_stream streams[GK_RANKS];
 static char *buf[GK_RANKS];
 static symmWindow_t win[GK_RANKS];
+static symmHeap_t heap[GK_RANKS];
 
-/* Each rank's window: its source at 0, its result in the second half. */
-static void start(int n, const char *algo) {
+/* A window of each rank, or a block of a heap: its source at 0, its result in the second half. Of
+ * thread ranks copies load from heaps alone; what prepare() makes is what processes have. */
+static void start(int n, const char *algo, int heaps) {
+    symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
     setenv("SYMM_ALGO", algo, 1);
     gk_start(n, 0);
     gk_open(comms, n, NULL);
     unsetenv("SYMM_ALGO");
+    config.symBytes = config.localBytes = 2 * HALF;
+    memset(heap, 0, sizeof heap);
     T_OK(symmGroupStart());
     for (int r = 0; r < n; r++) {
         streams[r] = gk_stream(r);
-        buf[r] = gk_memory(r, 2 * HALF);
-        T_OK(symmWindowRegister(comms[r], buf[r], 2 * HALF, &win[r], SYMM_WIN_DEFAULT));
+        if (heaps)
+            T_OK(symmHeapCreate(comms[r], &config, &heap[r]));
+        else
+            buf[r] = gk_memory(r, 2 * HALF);
+        if (!heaps) T_OK(symmWindowRegister(comms[r], buf[r], 2 * HALF, &win[r], SYMM_WIN_DEFAULT));
     }
     T_OK(symmGroupEnd());
+    for (int r = 0; r < n && heaps; r++)
+        T_OK(symmHeapAlloc(heap[r], 2 * HALF, 0, 0, (void **)&buf[r]));
 }
 static void finish(int n) {
     for (int r = 0; r < n; r++) {
         T_OK(symm_cuda_set(r));
         T_EQ(symm_cu.cuStreamDestroy(streams[r]), 0);
+        if (heap[r]) T_OK(symmHeapDestroy(heap[r]));
         T_OK(symmCommDestroy(comms[r]));
-        T_OK(symmMemFree(buf[r]));
+        if (!heap[r]) T_OK(symmMemFree(buf[r]));
     }
     GK_LEFT(0);
 }
@@ -58,7 +70,7 @@ static int byte_at(int r, uint64_t at) {
 
 /* The own part is copied too; in place there is none. */
 static void an_eager_call_is_two_kernels_and_copies(void) {
-    start(N, "all_gather_copies");
+    start(N, "all_gather_copies", 1);
     for (int r = 0; r < N; r++) fill(r, 0, 11 + r);
     gather(0, buf[0], buf[0] + HALF); /* the first call also looks at its stream */
     const gk_calls before = gk_count();
@@ -80,7 +92,7 @@ static void an_eager_call_is_two_kernels_and_copies(void) {
 }
 
 static void the_kernel_before_has_the_word_of_the_places(void) {
-    start(N, "all_gather_copies");
+    start(N, "all_gather_copies", 1);
     for (int r = 0; r < N; r++) gather(r, buf[r], buf[r] + HALF);
     const uint64_t word = gk_last(0).copies.scalar;
     T_CHECK(word);
@@ -107,7 +119,7 @@ static int copies_of(int r, const void *src, void *dst) {
 /* The kernels run all the same: other ranks may have their sources in windows. */
 static void nothing_is_copied_from_no_window(void) {
     symmExplain_t plan = {.size = sizeof plan};
-    start(N, "all_gather_copies");
+    start(N, "all_gather_copies", 1);
     char *loose = gk_memory(0, HALF);
     int launches = fake_cuda_calls("cuLaunchKernelEx");
     T_EQ(copies_of(0, loose, buf[0] + HALF), 0);
@@ -117,7 +129,7 @@ static void nothing_is_copied_from_no_window(void) {
     T_OK(symmExplain(comms[0], symmCollAllGather, loose, buf[0] + HALF, COUNT, symmInt32, symmSum,
                      0, &plan));
     T_CHECK(!plan.zeroCopySend && plan.zeroCopyRecv);
-    T_MSG(plan.reason, "copy engines need the sources of all ranks in a window: all_gather_direct");
+    T_MSG(plan.reason, "copy engines need all ranks' sources at one place of a window");
     T_OK(symmExplain(comms[0], symmCollAllGather, buf[0], loose, COUNT, symmInt32, symmSum, 0,
                      &plan));
     T_STREQ(plan.kernel, "all_gather_copies");
@@ -127,10 +139,11 @@ static void nothing_is_copied_from_no_window(void) {
     finish(N);
 }
 
-/* The driver copies into host memory while the caller waits; peers may need this thread. */
+/* The driver may copy into host memory while the caller waits. The copy waits for peers, which may
+ * need this thread. */
 static void nothing_is_copied_into_host_memory(void) {
     void *host = NULL;
-    start(N, "all_gather_copies");
+    start(N, "all_gather_copies", 1);
     T_OK(symm_cuda_set(0));
     T_EQ(symm_cu.cuMemAllocHost(&host, N * PART), 0);
     T_EQ(copies_of(0, buf[0], host), 0);
@@ -143,7 +156,7 @@ static void nothing_is_copied_into_host_memory(void) {
 /* The kernel finds that copies were for nothing, and says so in the rank's page. */
 static void a_rank_whose_copies_were_for_nothing_gives_none(void) {
     symmExplain_t plan = {.size = sizeof plan};
-    start(N, "all_gather_copies");
+    start(N, "all_gather_copies", 1);
     T_EQ(copies_of(0, buf[0], buf[0] + HALF), 2);
     ctl(0)->astray = 1;
     T_EQ(copies_of(0, buf[0], buf[0] + HALF), 0);
@@ -152,13 +165,21 @@ static void a_rank_whose_copies_were_for_nothing_gives_none(void) {
     T_OK(symmExplain(comms[0], symmCollAllGather, buf[0], buf[0] + HALF, COUNT, symmInt32, symmSum,
                      0, &plan));
     T_MSG(plan.reason, "not behind a call whose sources were not at the same place");
+    char *loose = gk_memory(0, HALF);
+    T_OK(symmExplain(comms[0], symmCollAllGather, buf[0], loose, COUNT, symmInt32, symmSum, 0,
+                     &plan));
+    T_CHECK(!plan.zeroCopyRecv); /* as the kernel that moves it */
+    T_OK(symmMemFree(loose));
     finish(N);
 }
 
 /* ---- what is copied ---- */
 
 static void prepare(int r, symm_coll k, symm_launch *l, symm_copies *out) {
-    T_OK(symm_coll_prepare(gk_inside(comms[r]), &k, l));
+    symm_comm *c = gk_inside(comms[r]);
+    c->threads = 0;
+    T_OK(symm_coll_prepare(c, &k, l));
+    c->threads = 1;
     symm_copies_list(l, out);
 }
 /* Where at a rank the address is. */
@@ -173,7 +194,7 @@ static void parts_come_in_turn(void) {
     enum { RANKS = 4 };
     symm_launch l;
     symm_copies k;
-    start(RANKS, "alltoall:alltoall_copies,all_gather:all_gather_copies");
+    start(RANKS, "alltoall:alltoall_copies,all_gather:all_gather_copies", 0);
     for (int r = 0; r < RANKS; r++) {
         prepare(r,
                 (symm_coll){.coll = symmCollAlltoAll,
@@ -215,7 +236,7 @@ static void a_root_is_loaded_from(void) {
     symm_launch l;
     symm_copies k;
     symm_coll call = {.coll = symmCollBroadcast, .root = 1, .count = COUNT, .type = symmInt32};
-    start(N, "broadcast:broadcast_copies");
+    start(N, "broadcast:broadcast_copies", 0);
     for (int named = 0; named < 2; named++) {
         call.src = named ? buf[0] : NULL, call.dst = buf[0] + HALF;
         prepare(0, call, &l, &k);
@@ -239,7 +260,7 @@ static void a_root_is_loaded_from(void) {
 static void what_is_not_copied(void) {
     symm_launch l;
     symm_copies k;
-    start(N, "alltoall:alltoall_copies");
+    start(N, "alltoall:alltoall_copies", 0);
     symm_coll call = {
         .coll = symmCollAlltoAll, .src = buf[0], .dst = buf[0], .count = COUNT, .type = symmInt32};
     prepare(0, call, &l, &k);
@@ -252,9 +273,11 @@ static void what_is_not_copied(void) {
 
 /* Windows may be of any size on each rank: what a peer has not is not loaded. */
 static void a_window_may_be_shorter_elsewhere(void) {
+    symm_launch l;
+    symm_copies k;
     symmWindow_t more[N];
     char *other[N];
-    start(N, "all_gather_copies");
+    start(N, "all_gather_copies", 0);
     T_OK(symmGroupStart());
     for (int r = 0; r < N; r++) {
         other[r] = gk_memory(r, HALF);
@@ -262,13 +285,70 @@ static void a_window_may_be_shorter_elsewhere(void) {
                                 SYMM_WIN_DEFAULT));
     }
     T_OK(symmGroupEnd());
-    T_EQ(copies_of(0, other[0] + PART, buf[0]), 2);
-    T_EQ(copies_of(0, other[0] + PART + 4, buf[0]), 0);
-    T_EQ(copies_of(0, other[0] + 2 * PART, buf[0]), 0);
-    T_EQ(gk_last(0).copies.scalar, 0);
+    const uint64_t from[] = {PART, PART + 4, 2 * PART};
+    for (int i = 0; i < 3; i++) {
+        prepare(0,
+                (symm_coll){.coll = symmCollAllGather,
+                            .src = other[0] + from[i],
+                            .dst = buf[0],
+                            .count = COUNT,
+                            .type = symmInt32},
+                &l, &k);
+        T_EQ(k.n, i == 0);
+        T_EQ(l.args.scalar != 0, i == 0);
+    }
     for (int r = 0; r < N; r++) {
         T_OK(symmWindowDeregister(comms[r], more[r]));
         T_OK(symmMemFree(other[r]));
+    }
+    finish(N);
+}
+
+/* Thread ranks: a peer that has freed its part of a window has unmapped it for all. What is behind
+ * a heap stays until the last rank has left it; LOCAL blocks are no peer's business. */
+static void thread_ranks_copy_from_heaps_alone(void) {
+    symmWindow_t more[N];
+    char *other[N], *local;
+    start(N, "all_gather_copies", 1);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < N; r++) {
+        other[r] = gk_memory(r, HALF);
+        T_OK(symmWindowRegister(comms[r], other[r], HALF, &more[r], SYMM_WIN_DEFAULT));
+    }
+    T_OK(symmGroupEnd());
+    T_OK(symmHeapAlloc(heap[0], PART, 0, SYMM_ALLOC_LOCAL, (void **)&local));
+    T_EQ(copies_of(0, other[0], buf[0] + HALF), 0);
+    T_EQ(gk_last(0).copies.scalar, 0);
+    T_EQ(copies_of(0, local, buf[0] + HALF), 0);
+    T_EQ(copies_of(0, buf[0], buf[0] + HALF), 2);
+    for (int r = 0; r < N; r++) {
+        T_OK(symmWindowDeregister(comms[r], more[r]));
+        T_OK(symmMemFree(other[r]));
+    }
+    finish(N);
+}
+
+/* Sums of places differ: these two pairs were one word when each place was multiplied alone. */
+static void other_places_are_another_word(void) {
+    static const uint64_t at[][2] = {{0x378200000, 0xc80200000}, {0xb78200000, 0x1480200000}};
+    symm_launch l;
+    symm_copies k;
+    start(N, "all_gather_copies", 0);
+    symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win[0]);
+    const symm_coll call = {.coll = symmCollAllGather,
+                            .src = buf[0],
+                            .dst = buf[0] + HALF,
+                            .count = COUNT,
+                            .type = symmInt32};
+    for (int i = 0; i < 2; i++) {
+        uint64_t word[2], own[N] = {w->off[0], w->off[1]};
+        for (int side = 0; side < 2; side++) {
+            w->off[0] = w->off[1] = at[i][side];
+            prepare(0, call, &l, &k);
+            word[side] = l.args.scalar;
+        }
+        w->off[0] = own[0], w->off[1] = own[1];
+        T_CHECK(word[0] && word[1] && word[0] != word[1]);
     }
     finish(N);
 }
@@ -288,7 +368,7 @@ static cu_graph capture(int r, void *dst) {
  * capture. A graph holds the window. */
 static void a_graph_has_copies_as_nodes(void) {
     cu_graph_exec exec;
-    start(N, "all_gather_copies");
+    start(N, "all_gather_copies", 1);
     fill(0, 0, 11), fill(1, 0, 12);
     const int records = fake_cuda_calls("cuEventRecord"),
               edges = fake_cuda_calls("cuStreamUpdateCaptureDependencies_v2");
@@ -313,27 +393,25 @@ static void a_graph_has_copies_as_nodes(void) {
 
 /* The window that a rank loads from is held too, if it has no source of its own. */
 static void a_graph_holds_the_window_that_is_loaded(void) {
-    symmWindow_t more[N];
+    symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
+    symmHeap_t more[N];
     char *other[N];
     cu_graph graph;
-    start(N, "broadcast:broadcast_copies");
+    start(N, "broadcast:broadcast_copies", 1);
+    config.symBytes = HALF;
     T_OK(symmGroupStart());
-    for (int r = 0; r < N; r++) {
-        other[r] = gk_memory(r, HALF);
-        T_OK(symmWindowRegister(comms[r], other[r], HALF, &more[r], SYMM_WIN_DEFAULT));
-    }
+    for (int r = 0; r < N; r++) T_OK(symmHeapCreate(comms[r], &config, &more[r]));
     T_OK(symmGroupEnd());
+    for (int r = 0; r < N; r++) T_OK(symmHeapAlloc(more[r], PART, 0, 0, (void **)&other[r]));
     T_OK(symm_cuda_set(0));
     T_EQ(symm_cu.cuStreamBeginCapture(streams[0], SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
     T_OK(symmBroadcast(other[0], buf[0], COUNT, symmInt32, 1, comms[0], gk_user(streams[0])));
     T_EQ(symm_cu.cuStreamEndCapture(streams[0], &graph), 0);
-    T_EQ(SYMM_STAT_GET(windows), 2 * N);
-    for (int r = 0; r < N; r++) T_OK(symmWindowDeregister(comms[r], more[r]));
-    T_EQ(SYMM_STAT_GET(windows), N + 1);
+    for (int r = 0; r < N; r++) T_OK(symmHeapDestroy(more[r]));
+    T_EQ(fake_cuda_access(other[0]), 3); /* still there */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     symm_gpu_reap();
-    T_EQ(SYMM_STAT_GET(windows), N);
-    for (int r = 0; r < N; r++) T_OK(symmMemFree(other[r]));
+    T_EQ(fake_cuda_access(other[0]), 0);
     finish(N);
 }
 
@@ -351,7 +429,7 @@ static void a_copy_that_fails_breaks_the_communicator(void) {
     T_EXPECT_WARNINGS();
     for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) {
         symmResult_t async = symmSuccess;
-        start(N, "all_gather_copies");
+        start(N, "all_gather_copies", 1);
         gather(0, buf[0], buf[0] + HALF);
         fake_cuda_fail(calls[i].call, calls[i].nth, 719);
         T_ERR(symmAllGather(buf[0], buf[0] + HALF, COUNT, symmInt32, comms[0], gk_user(streams[0])),
@@ -367,5 +445,6 @@ T_MAIN(T(an_eager_call_is_two_kernels_and_copies), T(the_kernel_before_has_the_w
        T(nothing_is_copied_from_no_window), T(nothing_is_copied_into_host_memory),
        T(a_rank_whose_copies_were_for_nothing_gives_none), T(parts_come_in_turn),
        T(a_root_is_loaded_from), T(what_is_not_copied), T(a_window_may_be_shorter_elsewhere),
+       T(thread_ranks_copy_from_heaps_alone), T(other_places_are_another_word),
        T(a_graph_has_copies_as_nodes), T(a_graph_holds_the_window_that_is_loaded),
        T(a_copy_that_fails_breaks_the_communicator))

@@ -143,9 +143,9 @@ DEV void arrive_and_wait(run &r) {
  *
  * The signatures are exchanged here, with release and acquire: what any rank's stream has done
  * before is seen by all copies. The kernel behind the copies has the same epoch. It exchanges the
- * same words again, and advances the epoch for both. A peer that has heard from this kernel may end
- * the call before that one has begun; the proof of frame.cuh holds all the same, as this kernel too
- * begins when that of the epoch before has ended. */
+ * same words again, and advances the epoch for both. The signature that it waits for may be that of
+ * a peer's first kernel; the proof of frame.cuh holds all the same, as that one too begins when the
+ * kernel of the epoch before has ended. */
 DEV void copies_meet(run &r) {
     const symm_args *a = r.a;
     const unsigned at = r.epoch & 1u;

@@ -51,6 +51,7 @@ void symm_call_check(const symm_launch *l) {
     SYMM_ASSERT(a->base == l->comm->base && a->stride == l->comm->stride);
     SYMM_ASSERT(a->rank == l->comm->rank && a->nranks == l->comm->nranks);
     SYMM_ASSERT(!l->call.swapped || !(l->plan.flags & SYMM_ARG_DIRECT));
+    SYMM_ASSERT(!l->from || (l->from->comm == l->comm && a->flags & SYMM_ARG_COPIES && a->scalar));
     SYMM_ASSERT(a->nctas == l->plan.ctas && !(l->plan.flags & ~a->flags));
     SYMM_ASSERT(l->comm->cuda || 1ull << a->host.chunk_log == l->plan.chunk);
 }

@@ -142,6 +142,8 @@ typedef struct symm_launcher {
     symmResult_t (*check_stream)(const symm_comm *c, symmStream_t stream);
     /* Whether kernels can reach a buffer that is in no window. */
     symmResult_t (*check_buffer)(const symm_comm *c, const char *name, const void *p);
+    /* GPUs: whether copies to p, in no window, keep nobody waiting but their stream. */
+    int (*copies_to)(const void *p);
     int (*job)(symmStream_t stream); /* SYMM_JOB_*: how it may run beside others of its group */
     /* Runs, gives or records a list of sends and receives, as `launch` does a call. streams: of
      * its calls, each once; the list comes behind all of them and before what they are given next.

@@ -5,8 +5,6 @@
 #include "host/comm/comm.h"
 #include "host/window/window.h"
 
-#define FNV 0x100000001b3ull
-
 /* Bytes of a part. */
 static uint64_t part_of(const symm_launch *l) {
     return l->call.count * l->call.esize;
@@ -30,19 +28,30 @@ static int is_in_place(const symm_launch *l) {
 /* Where the source of this rank is, or that of the root is taken to be. */
 static symm_win *find_source(const symm_launch *l, const void **at) {
     symm_comm *c = l->comm;
-    *at = l->args.src;
+    const int in_place = is_in_place(l);
+    *at = l->in && in_place ? l->args.dst : l->args.src;
     if (l->call.swapped) return NULL;
-    if (l->in && is_in_place(l)) *at = l->args.dst;
-    if (l->in) return *at == l->args.src ? l->src_win : l->dst_win;
+    if (l->in) return in_place ? l->dst_win : l->src_win;
     if (!is_rooted(l)) return NULL;
     symm_win *w = symm_window_at(c, l->args.src, source_bytes(l));
     if (!w) *at = l->args.dst;
     return w ? w : l->dst_win;
 }
 
-/* Whether rank's window has these bytes, as far as this rank knows. */
+/* So that sums of places differ: every step can be undone, and each bit reaches all others. */
+static uint64_t mix(uint64_t h, uint64_t place) {
+    h ^= place;
+    h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull;
+    h = (h ^ h >> 27) * 0x94d049bb133111ebull;
+    return h ^ h >> 31;
+}
+
+/* Whether rank's window has these bytes, as far as this rank knows, and keeps them for as long as
+ * this rank has the window. Of thread ranks only the owner maps a window's memory; what is behind a
+ * heap is there until the last has left it. */
 static int has(const symm_comm *c, const symm_win *w, int rank, uint64_t in, uint64_t bytes) {
     if (w->heap) return c->source->backed(w, rank, in, bytes);
+    if (c->threads) return 0;
     return in <= w->size[rank] && bytes <= w->size[rank] - in;
 }
 
@@ -50,16 +59,16 @@ void symm_copies_find(symm_launch *l) {
     const symm_comm *c = l->comm;
     const uint64_t bytes = source_bytes(l);
     const void *at;
-    uint64_t word = 0xcbf29ce484222325ull;
+    uint64_t word = 0;
     symm_win *w = bytes ? find_source(l, &at) : NULL;
     SYMM_ASSERT(symm_kernels[l->plan.kernel].copies && !l->from);
     l->args.flags |= SYMM_ARG_COPIES;
     l->args.scalar = 0;
-    if (!w) return;
+    if (!w || (l->out && !l->dst_win && !c->launcher->copies_to(l->args.dst))) return;
     const uint64_t in = (uint64_t)((const char *)at - w->ptr), step = is_in_place(l) ? bytes : 0;
     for (int p = 0; p < c->nranks; p++) {
         if (!has(c, w, p, in + (unsigned)p * step, bytes)) return;
-        word = (word ^ (w->off[p] + in + (unsigned)p * step)) * FNV;
+        word = mix(word, w->off[p] + in + (unsigned)p * step);
     }
     l->from = w;
     l->from_in = in;

@@ -4,14 +4,16 @@
  * Each rank loads from its peers' windows: a copy from a wrong place writes nothing but the own
  * destination, which the call writes anyway. So a copy may be given to the stream before it is
  * known whether it is right, and a rank that has left is not overwritten by those of its peers.
+ * Copies load only from memory that stays mapped for as long as this rank has the window.
  *
  * The host does not know where a peer's source is. It takes it to be where the own one is: at the
- * same place of the same window. (Of a root's, another rank takes it to be where its own sendbuff
- * points to, or else where it receives.) Before the copies all ranks exchange a word that stands
- * for the places of the sources on all ranks, and compare (cuda/direct.cuh). Behind them the kernel
- * of symm_kernel_row.copies ends the call. If a word differed, or was 0, it moves the data. Then
- * the rank gives no more copies for as long as the communicator lives, and says 0, as a rank does
- * whose own source is in no window: copies for nothing would double the time of each such call.
+ * same place of the same window. (A rank that is not the root takes the root's to be where its own
+ * sendbuff points to, or, if that is in no window, where it receives.) Before the copies all ranks
+ * exchange a word that stands for the places of the sources on all ranks, 0 for none, and compare
+ * (cuda/direct.cuh). Behind them the kernel of symm_kernel_row.copies ends the call. If words
+ * differed, or were 0, it moves the data. A rank that had given copies then gives none any more for
+ * as long as the communicator lives, and says 0: copies for nothing would double the time of each
+ * such call.
  */
 #ifndef SYMM_COPIES_H_
 #define SYMM_COPIES_H_

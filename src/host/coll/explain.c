@@ -79,19 +79,22 @@ static void explain_multicast(const symm_launch *l, char *text, size_t cap) {
                  "a multiple of 16; ");
 }
 
+static int is_astray(const symm_launch *l) {
+    return __atomic_load_n(&l->comm->ctl->astray, __ATOMIC_RELAXED) != 0;
+}
 static void explain_copies(const symm_launch *l, char *text, size_t cap) {
     const int ends = symm_kernels[l->plan.kernel].copies;
     const size_t at = strlen(text);
     if (!ends || at >= cap || !l->call.count) return;
-    const int astray = __atomic_load_n(&l->comm->ctl->astray, __ATOMIC_RELAXED) != 0;
-    snprintf(text + at, cap - at,
-             astray ? "copy engines: not behind a call whose sources were not at the same place "
-                      "on all ranks: %s moves it; "
-             : l->from
-                 ? "copy engines move it if the sources of all ranks are at the same place of "
-                   "one window, else %s does; "
-                 : "copy engines need the sources of all ranks in a window: %s moves it; ",
-             symm_kernels[ends].name);
+    const char *how = !l->from ? "copy engines need all ranks' sources at one place of a window "
+                                 "that is long enough on each, and results in memory of a GPU: %s "
+                                 "moves it; "
+                      : is_astray(l)
+                          ? "copy engines: not behind a call whose sources were not at the same "
+                            "place on all ranks: %s moves it; "
+                          : "copy engines move it if the sources of all ranks are at the same "
+                            "place of one window, else %s does; ";
+    snprintf(text + at, cap - at, how, symm_kernels[ends].name);
 }
 
 /* With a count per rank: that of all ranks. */
@@ -112,10 +115,12 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
                        .ctas = l.plan.ctas,
                        .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk};
     const symm_kernel_row *own = &symm_kernels[l.plan.kernel],
-                          *row = own->copies && !l.from ? &symm_kernels[own->copies] : own;
+                          *row = own->copies && (!l.from || is_astray(&l))
+                                     ? &symm_kernels[own->copies]
+                                     : own;
     snprintf(p.kernel, sizeof p.kernel, "%s", own->name);
-    p.zeroCopySend = !row->stages_src || !k->count || l.args.src_off != SYMM_STAGED;
-    p.zeroCopyRecv = !row->stages_dst || !k->count || l.args.dst_off != SYMM_STAGED;
+    p.zeroCopySend = !row->stages_src || !l.in || l.args.src_off != SYMM_STAGED;
+    p.zeroCopyRecv = !row->stages_dst || !l.out || l.args.dst_off != SYMM_STAGED;
     /* What the caller can change comes first. */
     if (l.call.swapped)
         snprintf(p.reason, sizeof p.reason, "in place: each part goes through scratch; ");

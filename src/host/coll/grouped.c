@@ -37,7 +37,8 @@ typedef struct queued {
 
 /* Ends of other allocators' memory are not counted, so the windows are looked up again. */
 static int lasts(const symm_launch *l) {
-    return (!l->src_win || !l->src_win->foreign) && (!l->dst_win || !l->dst_win->foreign);
+    return (!l->src_win || !l->src_win->foreign) && (!l->dst_win || !l->dst_win->foreign) &&
+           (!l->from || !l->from->foreign);
 }
 
 /* Inside the communicator. */

@@ -89,7 +89,8 @@ typedef struct symm_space {
 typedef struct {
     /* The window that has all of [ptr, ptr + bytes); NULL: none. */
     struct symm_win *(*at)(struct symm_comm *c, const void *ptr, uint64_t bytes);
-    /* Whether rank has memory for all of [in, in + bytes) of w, as far as this rank knows. */
+    /* Whether rank has memory for all of [in, in + bytes) of w, as far as this rank knows, and has
+     * it for as long as this rank has. in + bytes: within w. */
     int (*backed)(const struct symm_win *w, int rank, uint64_t in, uint64_t bytes);
     /* 1: one has a part of it, and text says why not all. */
     int (*why)(struct symm_comm *c, const char *name, const void *ptr, uint64_t bytes, char *text,

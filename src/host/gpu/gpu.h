@@ -47,7 +47,8 @@ symmResult_t symm_gpu_find_joins(symm_comm *c);
 /* Whether kernels can reach p: ordinary host memory only if the GPU reads the process's page
  * tables, memory of another GPU only with peer access. */
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p);
-/* Whether p is memory of a GPU, as far as CUDA knows. */
+/* Whether p is memory of a GPU, as far as CUDA knows. Into memory of the host the driver may copy
+ * while the caller waits. */
 int symm_gpu_is_device(const void *p);
 /* Steps of a launch, in the context. capture_of: what the stream is recorded into. check_home: the
  * stream is one of the communicator's GPU. check_alone: it is not the legacy stream if another rank

@@ -15,8 +15,11 @@ static symm_win *window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
     return NULL;
 }
 
+/* SYM memory stays for as long as the own block does. Of LOCAL memory a trim takes what its owner
+ * does not use, whatever others have there. */
 static int is_backed(const symm_win *w, int rank, uint64_t in, uint64_t bytes) {
-    return symm_region_backed(&w->heap->region, rank, in, bytes);
+    return in + bytes <= symm_zone_extent(&w->heap->zone[SYMM_ZONE_SYM]) &&
+           symm_region_backed(&w->heap->region, rank, in, bytes);
 }
 
 static int explain(symm_comm *c, char *text, size_t cap) {

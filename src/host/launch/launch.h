@@ -84,7 +84,7 @@ typedef struct {
     int overlap; /* SYMM_GRID_ */
 } symm_gpu_grid;
 /* Whether a kernel may overlap its predecessor. ALONE: it does not, and its few CTAs do not count.
- * BEHIND: it cannot, because that is no kernel. */
+ * BEHIND: it does not, whatever is before it. */
 enum { SYMM_GRID_OVERLAPS, SYMM_GRID_ALONE, SYMM_GRID_BEHIND };
 /* Launches a kernel of the communicator with these arguments, which the driver copies.
  * capture: of the stream, 0 none. */

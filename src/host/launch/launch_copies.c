@@ -57,13 +57,6 @@ static symmResult_t copy_captured(const symm_copies *k, symmStream_t stream) {
     return set_nodes(stream, ends, 2);
 }
 
-/* Into ordinary host memory the driver copies while the caller waits, and so for the peers. */
-static int gives_copies(const symm_comm *c, const symm_launch *l) {
-    if (l->out && !l->dst_win && !symm_gpu_is_device(l->args.dst)) return 0;
-    /* written by the kernel that goes before copies, of calls that run already */
-    return !__atomic_load_n(&c->ctl->astray, __ATOMIC_RELAXED);
-}
-
 symmResult_t symm_launch_copies(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                 const symm_gpu_capture *in) {
     symm_args with = l->args;
@@ -72,7 +65,8 @@ symmResult_t symm_launch_copies(symm_comm *c, const symm_launch *l, symmStream_t
     void *args[] = {&with};
     SYMM_ASSERT(with.flags & SYMM_ARG_COPIES && !with.gpu.serial);
     with.nctas = 1;
-    const int gives = gives_copies(c, l);
+    /* astray: written by the kernel that goes before copies, of calls that run already */
+    const int gives = l->from && !__atomic_load_n(&c->ctl->astray, __ATOMIC_RELAXED);
     if (!gives) with.scalar = 0;
     SYMM_TRY(symm_launch_kernel(c, &grid, args, stream, in->id));
     if (!gives) return symmSuccess;

@@ -1,6 +1,5 @@
 /* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx per call, and for large ones copies
- * before it. The communicator's user
- * thread, with its context current; no lock. */
+ * before it. The communicator's user thread, with its context current; no lock. */
 #include <string.h>
 
 #include "base/check.h"
@@ -132,6 +131,7 @@ const symm_launcher symm_launch_gpu = {launch_call,
                                        launch_list,
                                        check_stream,
                                        symm_gpu_check_buffer,
+                                       symm_gpu_is_device,
                                        job,
                                        symm_launch_messages_gpu,
                                        symm_launch_tell_message,

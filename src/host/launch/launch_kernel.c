@@ -1,7 +1,6 @@
 /* launch_kernel.c - what calls on GPUs share on their way to a kernel: the launch, numbers of eager
  * calls, streams of ranks that share a GPU, what a graph holds; and the whole way of calls that are
- * not counted. The communicator's user thread,
- * with its context current; no lock. */
+ * not counted. The communicator's user thread, with its context current; no lock. */
 #include <pthread.h>
 
 #include "base/check.h"
