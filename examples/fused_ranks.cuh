@@ -88,7 +88,7 @@ static int places(const fused_rank *s, const void *kernel, int threads, int shar
     cu(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, kernel, threads, (size_t)shared));
     return ctas * s->gpu.multiProcessorCount;
 }
-static int share_of(const fused_rank *s, int all) {
+static inline int share_of(const fused_rank *s, int all) {
     return all / ((s->ranks + s->gpus - 1) / s->gpus);
 }
 
