@@ -467,9 +467,9 @@ SYMM_API symmResult_t symmMemMulticastPtr(symmComm_t comm, const void *mem, size
                                           void **ptr);
 
 /* ---- collectives -----------------------------------------------------------------------------
- * Each is one kernel on `stream`; the calls of a communicator run in the order in which they are
- * made. Any count (0 too), any alignment, in place or not, registered or not. The choice of kernel
- * depends only on collective, count, type and reduction.
+ * Each is one kernel on `stream`, or two with copies between; the calls of a communicator run in
+ * the order in which they are made. Any count (0 too), any alignment, in place or not, registered
+ * or not. The choice of kernel depends only on collective, count, type and reduction.
  * Requires: sendbuff and recvbuff are equal as the call says (in place), or do not overlap
  * (symmInvalidArgument, by the addresses that are passed). Not noticed, and undefined: two
  * addresses of one memory (the own pointer and that of symmWindowPeerPtr), and memory that another

@@ -38,7 +38,8 @@ static symm_win *find_source(const symm_launch *l, const void **at) {
     return w ? w : l->dst_win;
 }
 
-/* So that sums of places differ: every step can be undone, and each bit reaches all others. */
+/* One word for the places of all ranks. Every step can be undone, and each bit reaches all others,
+ * so that other places are another word. */
 static uint64_t mix(uint64_t h, uint64_t place) {
     h ^= place;
     h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull;

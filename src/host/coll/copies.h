@@ -13,8 +13,7 @@
  * (cuda/direct.cuh). Behind them the kernel of symm_kernel_row.copies ends the call. If words
  * differed, or were 0, it moves the data. A rank that had given copies then gives none any more for
  * as long as the communicator lives, and says 0: copies for nothing would double the time of each
- * such call.
- */
+ * such call. */
 #ifndef SYMM_COPIES_H_
 #define SYMM_COPIES_H_
 

@@ -83,8 +83,8 @@ typedef struct {
     int ctas, threads;
     int overlap; /* SYMM_GRID_ */
 } symm_gpu_grid;
-/* Whether a kernel may overlap its predecessor. ALONE: it does not, and its few CTAs do not count.
- * BEHIND: it does not, whatever is before it. */
+/* Whether a kernel may overlap its predecessor. ALONE: it does not, and its few CTAs do not count
+ * for its successors. BEHIND: it does not, and they do. */
 enum { SYMM_GRID_OVERLAPS, SYMM_GRID_ALONE, SYMM_GRID_BEHIND };
 /* Launches a kernel of the communicator with these arguments, which the driver copies.
  * capture: of the stream, 0 none. */
