@@ -55,9 +55,12 @@ void emu_multicast(const void *at, size_t bytes, void *first, size_t stride, int
 /* 1: all kernels of the rank have ended. During a run; the next two also after it. */
 int emu_ended(int rank);
 int emu_delays(void); /* 1: in this run stores become visible late, and loads are made early */
-/* No kernel of this rank begins, and those that run stand still, until emu_hold(-1). Before a run,
- * and from emu_between. */
-void emu_hold(int rank);
+/* No kernel of this rank begins, and those that run stand still, until emu_hold(-1); of one CTA, it
+ * alone stands still. Before a run, and from emu_between. */
+void emu_hold_cta(int rank, int cta);
+static inline void emu_hold(int rank) {
+    emu_hold_cta(rank, -1);
+}
 /* Called after each step of the fibers, counted from 1 in each run, for tests that interfere (for
  * example with an abort word); NULL: none. */
 void emu_between(void (*fn)(void *arg, uint64_t step), void *arg);

@@ -89,8 +89,8 @@ static struct {
         const char *p;
         size_t bytes;
     } piece[PIECES];
-    int pieces, failed, held; /* held: the rank that stands still; -1: none */
-    void **stack;             /* stacks that no fiber uses */
+    int pieces, failed, held, held_cta; /* held: the rank that stands still; -1: none */
+    void **stack;                       /* stacks that no fiber uses */
     size_t stacks, made;
     char why[256];
     void (*between)(void *, uint64_t);
@@ -158,8 +158,8 @@ int emu_ended(int rank) {
 int emu_delays(void) {
     return e.late != 0;
 }
-void emu_hold(int rank) {
-    e.held = rank;
+void emu_hold_cta(int rank, int cta) {
+    e.held = rank, e.held_cta = cta;
 }
 
 void emu_memory(const void *p, size_t bytes) {
@@ -545,7 +545,8 @@ static fiber *choose(void) {
     enum { TRIES = 1000 };
     fiber *f = e.ready[draw(e.nready)];
     for (int i = 0; f->slow && i < 2 * f->slow && draw(8); i++) f = e.ready[draw(e.nready)];
-    for (int i = 0; f->rank == e.held && i < TRIES; i++) f = e.ready[draw(e.nready)];
+    for (int i = 0, cta = e.held_cta; f->rank == e.held && i < TRIES; i++)
+        if (cta < 0 || f->place.block.x == (unsigned)cta) f = e.ready[draw(e.nready)];
     return f;
 }
 
@@ -553,7 +554,7 @@ static fiber *choose(void) {
 static int next_launches(int ranks) {
     int more = 0;
     for (int r = 0; r < ranks; r++) {
-        if (!e.rank[r].running && e.rank[r].left && r != e.held) launch(r);
+        if (!e.rank[r].running && e.rank[r].left && (r != e.held || e.held_cta >= 0)) launch(r);
         more |= !emu_ended(r);
     }
     return more;
