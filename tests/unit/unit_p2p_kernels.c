@@ -189,8 +189,9 @@ static void what_has_come_may_be_sent_on(void) {
 }
 
 /* A receive of what the rank sends to itself finds that its send has ended, and not what it has
- * sent: that came since the receive has looked. The CTA that sends begins when the one that receives
- * has said that it waits, and ends before that goes on: in one case of six that is in between. */
+ * sent: that came since the receive has looked. The CTA that sends begins when the one that
+ * receives has said that it waits, and ends before that goes on. In one case of six that lies
+ * between the look and the question. */
 static void send_in_between(void *arg, uint64_t now) {
     (void)arg, (void)now;
     const int sent = ((symm_gpu_ctl *)k.flat)->p2p.self[1] != 0;
