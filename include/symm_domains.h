@@ -5,12 +5,11 @@
  * backend, NCCL on GPUs.
  *
  * It serves, in groups and outside of them:
- * - collectives, and reductions of symmRedOpCreatePreMulSum, on the host backend on the NULL
- *   stream;
- * - symmSend and symmRecv, likewise. On the host backend a send of up to 3,968 bytes to a rank of
- *   another domain ends without its receive, while at most 64 of them are under way there; others
- *   wait for theirs. What MPI has kept of it moves while this rank is in calls over domains, or of
- *   MPI;
+ * - collectives, and reductions of symmRedOpCreatePreMulSum;
+ * - symmSend and symmRecv. Those of a group are on one stream. On the host backend a send of up to
+ *   3,968 bytes to a rank of another domain ends without its receive, while at most 64 of them are
+ *   under way there; others wait for theirs. What MPI has kept of it moves while this rank is in
+ *   calls over domains, or of MPI;
  * - symmCommSplit and symmCommShrink. They make the new communicator in the call, whatever config
  *   says of blocking; over one domain it is an ordinary one. Shrink takes no SYMM_SHRINK_FAILED.
  *   The list must be the same on all ranks that stay, or these wait for each other;
@@ -39,7 +38,6 @@
  *   calls. Nothing else ends a kernel of NCCL's that waits: SYMM_TIMEOUT is no deadline for it. And
  *   NCCL does not tell calls apart: where domains make different ones, it waits, or data goes where
  *   it does not belong. Ranks of one domain are told.
- * - The sends and receives of a group are on one stream.
  * - Captured messages pass through memory of the communicator's, unless NCCL_GRAPH_REGISTER=0 is
  *   set for all ranks: NCCL would register callers' memory, and hang where kinds of memory differ.
  * - MPI is used by creation, registration, split and shrink. Calls, symmCommGetAsyncError and what
@@ -51,8 +49,17 @@
  * - Below MPI_THREAD_SERIALIZED that must be the thread that initialised MPI. With
  *   MPI_THREAD_SERIALIZED the program sees to it that no two threads are in MPI or in calls of such
  *   communicators at once.
+ * - A stream other than NULL needs MPI_THREAD_MULTIPLE, else it is symmNotSupported: its worker
+ *   makes the call, in the order of the calls on whatever streams they are, and enters MPI. The
+ *   call waits for nothing. It may be captured, on all ranks or on none. A graph with such calls
+ *   may outlive the communicator, and is refused then at its launch. Who launches it orders it with
+ *   other calls.
+ * - While a worker makes a call, these wait for it: symmRedOpCreatePreMulSum, symmRedOpDestroy, a
+ *   call with such a reduction, and calls of symmCommDomain's communicator. A worker waits for no
+ *   stream: what that communicator has on streams must have ended.
  * Of both:
- * - The calls run in the thread that makes them, or that ends the group. So a group may have calls
+ * - On the host backend's NULL stream and on GPUs the calls run in the thread that makes them, or
+ *   that ends the group. So a group may have calls
  *   of one such communicator, not of two, and then none on a per-thread stream of CUDA.
  * - MPI must not be finalised before the communicator is destroyed.
  * - Other domains hear of symmCommRevoke and symmCommAbort at once if the calling thread may enter

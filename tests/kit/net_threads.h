@@ -37,6 +37,7 @@ typedef struct nt_hub {
     int heard[NT_RANKS][NT_RANKS], gone[NT_RANKS];
     uint64_t messages, bytes, posts; /* that have crossed; that were posted */
     int slow;                        /* a test of so many finds nothing done */
+    int streams;                     /* workers of streams may use it, too */
     nt_part *parts;                  /* freed with the hub */
 } nt_hub;
 
@@ -61,6 +62,9 @@ static inline int nt_may(symm_net *n) {
     (void)n;
     return !nt_barred;
 }
+static inline const char *nt_alone(symm_net *n) {
+    return ((nt_net *)n)->hub->streams ? NULL : "the test's mover is its thread's";
+}
 static inline symmResult_t nt_enter(symm_net *n) {
     (void)n;
     return nt_barred ? SYMM_ERR(symmInvalidUsage, "this thread may not use the mover")
@@ -72,9 +76,12 @@ static inline symmResult_t nt_known(const nt_net *n) {
     return n->cancelled ? SYMM_ERR(symmAborted, "the communicator is over") : symmSuccess;
 }
 
+static inline int nt_at_home(const nt_net *n) {
+    return n->hub->streams || pthread_equal(n->home, pthread_self());
+}
 static inline void nt_put(nt_net *n, symm_net_end to, const void *from, size_t bytes, char *copy) {
     nt_queue *q = &n->hub->queue[to.way][n->rank][to.rank];
-    T_CHECK(pthread_equal(n->home, pthread_self()));
+    T_CHECK(nt_at_home(n));
     T_CHECK(!n->cancelled && to.mark < 1u << SYMM_MARK_BITS && q->n < NT_MESSAGES);
     q->at[q->n++] = (nt_message){from, bytes, to.mark, copy};
 }
@@ -111,7 +118,7 @@ static inline symmResult_t nt_post(symm_net *base, symm_net_end to, const void *
 static inline symmResult_t nt_receive_(symm_net *base, symm_net_end from, void *to, size_t bytes) {
     nt_net *n = (nt_net *)base;
     SYMM_TRY(nt_known(n));
-    T_CHECK(pthread_equal(n->home, pthread_self()) && n->n < NT_MESSAGES);
+    T_CHECK(nt_at_home(n) && n->n < NT_MESSAGES);
     n->wants[n->n++] = (nt_receive){from, to, bytes, 0};
     return symmSuccess;
 }
@@ -217,6 +224,7 @@ static inline symmResult_t nt_part_of(symm_net *base, const int *ranks, int nran
         T_CHECK((*at = calloc(1, sizeof **at)) != NULL);
         (*at)->hub = nt_hub_new((*at)->n = nranks);
         (*at)->hub->slow = n->hub->slow;
+        (*at)->hub->streams = n->hub->streams;
         memcpy((*at)->ranks, ranks, (size_t)nranks * sizeof *ranks);
     }
     (*at)->opened |= 1 << own;
@@ -246,6 +254,7 @@ static inline void nt_close(symm_net *base, void *held) {
 static const symm_net_ops nt_ops = {.name = "threads",
                                     .enter = nt_enter,
                                     .may = nt_may,
+                                    .alone = nt_alone,
                                     .send = nt_send,
                                     .receive = nt_receive_,
                                     .post = nt_post,

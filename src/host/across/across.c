@@ -79,11 +79,13 @@ symmResult_t symm_across_make(symm_domains *map, symmComm_t inner, symm_net *net
     s->outer.place_of = map->place_of;
     s->net = net;
     s->mover = net->ops->name;
+    s->alone = net->ops->alone(net);
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&s->turn, &attr);
     pthread_mutexattr_destroy(&attr);
     pthread_mutex_init(&s->reason, NULL);
+    pthread_mutex_init(&s->giving, NULL);
     *map = (symm_domains){.nranks = 0};
     *out = s;
     return symmSuccess;
@@ -106,6 +108,7 @@ void symm_across_free(void *across) {
     free_scratch(s);
     pthread_mutex_destroy(&s->turn);
     pthread_mutex_destroy(&s->reason);
+    pthread_mutex_destroy(&s->giving);
     free(s);
 }
 
@@ -225,6 +228,22 @@ symmResult_t symm_across_look(symm_across *s, int uses) {
     /* Who breaks the inner one has said before why (symm_across_fail): since the look above. */
     if (r) SYMM_TRY(look_outside(s));
     return r;
+}
+
+symmResult_t symm_across_begin(symm_across *s) {
+    SYMM_TRY(symm_across_enter(s));
+    symm_across_say(s);
+    symmResult_t r = symm_across_known(s);
+    if (!r && !s->gpu) r = s->net->ops->enter(s->net);
+    if (r) symm_across_leave(s);
+    return r;
+}
+
+symmResult_t symm_across_may_queue(symm_across *s, symmStream_t stream) {
+    if (stream) return symm_across_known(s); /* it does not wait for who is inside */
+    SYMM_TRY(symm_across_begin(s));
+    symm_across_leave(s);
+    return symmSuccess;
 }
 
 symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out) {

@@ -9,6 +9,7 @@
 #include "host/coll/coll.h"
 #include "host/coll/counts.h"
 #include "host/comm/outer.h"
+#include "host/comm/parts.h"
 #include "transport/net/net.h"
 #include "domains.h"
 
@@ -16,18 +17,36 @@
  * the host backend. */
 enum { SYMM_ACROSS_CHUNK = 1 << 20 };
 
+/* Calls are in one order, because they share the stage and the mover: those outside of captures,
+ * and those of each capture. Graphs are ordered by who launches them. */
+typedef struct {
+    symm_mark end; /* behind the last call */
+    symmStream_t stream;
+    uint64_t capture, no; /* that the call was in, 0: none; a later call has a greater number */
+    int any;
+} symm_across_last;
+typedef struct {
+    symm_across_last last[1 + SYMM_CAPTURES]; /* outside of captures; of each capture */
+    uint64_t calls;
+} symm_across_order;
+
 typedef struct symm_across_gpu symm_across_gpu;
 typedef struct symm_across {
     symm_outer outer;
     symm_domains map;
     symm_net *net;        /* NULL: closed */
     const char *mover;    /* the name of what carries calls' messages */
+    const char *alone;    /* why streams of the host backend have no calls; NULL: they have */
     symm_across_gpu *gpu; /* NULL: host backend */
     size_t chunk;         /* bytes of a reduction in one step */
     int crowded, deterministic;
     int64_t timeout_ms; /* 0: none */
     int64_t setup_ms;
     pthread_mutex_t turn; /* errorcheck: who is inside */
+    /* Of what streams were given: on the host backend under `giving`, on GPUs the thread inside. */
+    symm_across_order order;
+    pthread_mutex_t giving;
+    _Atomic int replays; /* host backend: graphs with calls that run */
     /* Why it is over; the text is written before the code, under `reason`. */
     pthread_mutex_t reason;
     _Atomic int code;
@@ -52,7 +71,7 @@ typedef struct symm_across {
 typedef struct {
     symm_across *s;
     const symm_coll *k;
-    symmStream_t stream; /* NULL on the host backend */
+    symmStream_t stream; /* of the calls inside: NULL on the host backend */
     size_t esize;
     uint64_t bytes;          /* of `count` elements */
     const symm_extent *to;   /* [nranks] parts of the source, for each rank */
@@ -83,6 +102,11 @@ void symm_across_close_net(symm_across *s);
 symmResult_t symm_across_revoke_inner(const symm_across *s, const char *what);
 symmResult_t symm_across_enter(symm_across *s);
 void symm_across_leave(symm_across *s);
+/* Enters, if the communicator is not over and, on the host backend, this thread may use the mover.
+ */
+symmResult_t symm_across_begin(symm_across *s);
+/* Whether a call may wait for symmGroupEnd or, on the host backend, for its stream. Not inside. */
+symmResult_t symm_across_may_queue(symm_across *s, symmStream_t stream);
 /* symmSuccess, or why it is over, with its text as the thread's last error. Any thread. */
 symmResult_t symm_across_known(symm_across *s);
 /* The same, where the inner one and the mover are asked too. uses: for who waits or calls: to them
@@ -100,6 +124,34 @@ void symm_across_say(symm_across *s);
  * none needs more than there is. */
 symmResult_t symm_across_stage(symm_across *s, size_t bytes, char **out);
 
+/* ---- across_order.c: the thread inside, or under `giving` ------------------------------------ */
+
+/* What a call comes behind that is in this capture, or in none (0); for the first of a capture a
+ * free one, or that of the capture that was silent longest. */
+symm_across_last *symm_across_last_of(symm_across_order *o, uint64_t capture);
+/* `last` is behind what the stream was given; its mark is the caller's to set. */
+void symm_across_given(symm_across_order *o, symm_across_last *last, symmStream_t stream,
+                       uint64_t capture);
+
+/* ---- across_stream.c: calls on streams of the host backend ----------------------------------- */
+
+/* A call that is made later, with all that the program may change meanwhile: first member of what a
+ * kind of calls keeps. */
+typedef struct symm_across_job {
+    symmComm_t comm;
+    symmResult_t (*run)(struct symm_across_job *j, symm_across *s); /* the thread inside */
+} symm_across_job;
+
+/* Makes the call now, in this thread. */
+symmResult_t symm_across_job_run(symm_across_job *j);
+/* Gives the stream a copy of the call: its worker makes it, behind all that this was given before;
+ * or its capture records it. Waits for no call. Any thread, not the one inside. */
+symmResult_t symm_across_give(symm_across *s, symmStream_t stream, const symm_across_job *j,
+                              size_t bytes);
+/* The caller waits for what streams were given; on GPUs for nothing. Before it enters. */
+symmResult_t symm_across_follow(symm_across *s);
+/* The same, and for graphs that run; for the end of the communicator. */
+symmResult_t symm_across_drain(symm_across *s);
 /* ---- across_window.c ------------------------------------------------------------------------- */
 
 /* all[rank] of each: a rank's `bytes`, outside of collectives' streams. [collective] */
@@ -139,9 +191,6 @@ symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_
                                   symmStream_t stream);
 /* A call of this communicator, as errors name it, on that stream: whether it is served. */
 symmResult_t symm_across_check_stream(const symm_across *s, const char *call, symmStream_t stream);
-/* Enters, if the communicator is not over and, on the host backend, this thread may use the mover.
- */
-symmResult_t symm_across_begin(symm_across *s);
 /* Runs fn(arg), with what crosses going on in waits inside; on GPUs it gives work to that stream.
  * An error is the end for all. */
 symmResult_t symm_across_run(symm_across *s, symmStream_t stream, symmResult_t (*fn)(void *arg),

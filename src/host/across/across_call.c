@@ -1,7 +1,7 @@
 /* across_call.c - from a collective call on a communicator over several domains to the function
  * that makes it of calls inside a domain and messages between domains. Which one follows from the
- * collective's row: what each buffer holds, whether it reduces, whether it has a root. The thread
- * inside. */
+ * collective's row: what each buffer holds, whether it reduces, whether it has a root. Checks: any
+ * thread; the calls themselves: the thread inside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,9 +49,10 @@ static const shape *shape_of(const symm_coll_row *row) {
 symmResult_t symm_across_check_stream(const symm_across *s, const char *call, symmStream_t stream) {
     if (s->gpu) return symm_across_gpu_check(s, call, stream);
     if (!stream) return symmSuccess;
+    if (!s->alone) return symm_stream_check(stream);
     return SYMM_ERR(symmNotSupported,
-                    "%s: on a communicator over several domains (%s) stream must be NULL", call,
-                    s->outer.name);
+                    "%s: on a communicator over several domains (%s) stream must be NULL: %s", call,
+                    s->outer.name, s->alone);
 }
 
 /* coll.def has a row of a shape that is not above. */
@@ -75,8 +76,8 @@ static void even_parts(const symm_across *s, symm_holds holds, uint64_t bytes, s
     for (int r = 0; r < s->map.nranks; r++) out[r] = (symm_extent){(unsigned)r * step, bytes};
 }
 
-/* Averages are sums inside and across, which are divided at the end. */
-static symmResult_t settle_op(symm_across_call *a) {
+/* A reduction of the program's. It is asked for inside, and so behind a call that is made there. */
+static symmResult_t find_scalar(symm_across_call *a) {
     const symm_redop *user = NULL;
     symm_comm *c;
     SYMM_TRY(symm_comm_enter(a->s->outer.inner, SYMM_ENTER_ANY, &c));
@@ -86,32 +87,39 @@ static symmResult_t settle_op(symm_across_call *a) {
     if (user && a->s->gpu) a->scalar_at = user->ptr;
     if (user && user->ptr && !a->s->gpu) memcpy(&a->scalar, user->ptr, a->esize);
     symm_comm_leave(c);
-    SYMM_TRY(r);
+    return r;
+}
+
+/* Averages are sums inside and across, which are divided at the end. */
+static symmResult_t settle_op(symm_across_call *a) {
+    const int built_in = (unsigned)a->k->op < symmNumOps;
+    if (!built_in) SYMM_TRY(find_scalar(a));
     const int average = a->k->op == symmAvg;
     a->op = average ? symmSum : a->k->op;
-    a->joins = user || average ? SYMM_OP_SUM : (int)a->k->op;
+    a->joins = !built_in || average ? SYMM_OP_SUM : (int)a->k->op;
     a->divides = average ? a->s->map.nranks : 0;
     SYMM_ASSERT(a->joins >= 0 && a->joins < SYMM_OP_AVG);
     return symmSuccess;
 }
 
+/* parts: [2 * nranks], which the call keeps. */
 static symmResult_t check_call(symm_across_call *a, const symm_coll_row *row,
-                               const symm_counts *counts) {
+                               const symm_counts *counts, symm_extent *parts) {
     const symm_domains *d = &a->s->map;
     symm_coll k = *a->k;
     uint64_t in, out;
     if (counts) {
-        SYMM_TRY(symm_counts_read(&k, counts, d->rank, d->nranks, a->s->parts));
-        k.extents = a->s->parts;
+        SYMM_TRY(symm_counts_read(&k, counts, d->rank, d->nranks, parts));
+        k.extents = parts;
     }
     SYMM_TRY(symm_coll_check(&k, d->rank, d->nranks, 0, &in, &out));
     if (a->s->gpu) SYMM_TRY(symm_across_gpu_reaches(a->s, in ? k.src : NULL, out ? k.dst : NULL));
     a->esize = symm_type_size(k.type);
     a->bytes = k.count * a->esize;
-    if (!counts) even_parts(a->s, row->in, a->bytes, a->s->parts);
-    if (!counts) even_parts(a->s, row->out, a->bytes, a->s->parts + d->nranks);
-    a->to = a->s->parts;
-    a->from = a->s->parts + d->nranks;
+    if (!counts) even_parts(a->s, row->in, a->bytes, parts);
+    if (!counts) even_parts(a->s, row->out, a->bytes, parts + d->nranks);
+    a->to = parts;
+    a->from = parts + d->nranks;
     return row->flags & SYMM_COLL_REDUCES ? settle_op(a) : symmSuccess;
 }
 
@@ -144,15 +152,6 @@ static void push(void *arg) {
     int left, rank;
     p->failed = p->failed || p->s->net->ops->test(p->s->net, &left, &rank);
     if (p->s->users.fn) p->s->users.fn(p->s->users.arg);
-}
-
-symmResult_t symm_across_begin(symm_across *s) {
-    SYMM_TRY(symm_across_enter(s));
-    symm_across_say(s);
-    symmResult_t r = symm_across_known(s);
-    if (!r && !s->gpu) r = s->net->ops->enter(s->net);
-    if (r) symm_across_leave(s);
-    return r;
 }
 
 /* What the rank lacks for itself is no error of the others, and they wait: so it is one for all. */
@@ -189,14 +188,19 @@ static symmResult_t run_ready(ready *c) {
     return symm_across_run(c->a.s, c->a.stream, run, c);
 }
 
-/* ---- in a group ------------------------------------------------------------------------------ */
+/* ---- later ----------------------------------------------------------------------------------- */
 
-typedef struct { /* a call that waits for symmGroupEnd, with all that the program may change */
-    symmComm_t comm;
+typedef struct { /* a call that waits for symmGroupEnd or for its stream */
+    symm_across_job job;
+    symmStream_t stream; /* of the host backend: whose worker makes it */
     ready c;
     symm_coll k;
     symm_extent parts[]; /* [2 * nranks] */
 } queued;
+
+static size_t queued_bytes(const symm_across *s) {
+    return sizeof(queued) + 2 * (size_t)s->map.nranks * sizeof(symm_extent);
+}
 
 /* The reduction is made anew: the program may have ended its own. */
 static symmResult_t run_scaled(queued *q) {
@@ -211,48 +215,67 @@ static symmResult_t run_scaled(queued *q) {
     return r;
 }
 
+static symmResult_t run_job(symm_across_job *j, symm_across *s) {
+    queued *q = (queued *)j;
+    SYMM_ASSERT(q->c.a.s == s);
+    q->c.a.k = &q->k;
+    q->c.a.to = q->parts;
+    q->c.a.from = q->parts + s->map.nranks;
+    return q->c.a.scaled ? run_scaled(q) : run_ready(&q->c);
+}
+
 static symmResult_t run_queued(void *args) {
     queued *q = args;
     symm_across *s;
-    SYMM_TRY(symm_across_get(q->comm, &s));
-    symmResult_t r = symm_across_begin(s);
-    if (!r) {
-        SYMM_ASSERT(q->c.a.s == s);
-        q->c.a.k = &q->k;
-        q->c.a.to = q->parts;
-        q->c.a.from = q->parts + s->map.nranks;
-        r = q->c.a.scaled ? run_scaled(q) : run_ready(&q->c);
-        symm_across_leave(s);
-    }
-    symm_outer_put(q->comm);
+    SYMM_TRY(symm_across_get(q->job.comm, &s));
+    symmResult_t r = q->stream ? symm_across_give(s, q->stream, &q->job, queued_bytes(s))
+                               : symm_across_follow(s);
+    if (!r && !q->stream) r = symm_across_job_run(&q->job);
+    symm_outer_put(q->job.comm);
     return r;
 }
 
 static symmResult_t tell_queued(const void *args, symm_job_tale *t) {
     const queued *q = args;
     symm_across *s;
-    SYMM_TRY(symm_across_get(q->comm, &s));
+    SYMM_TRY(symm_across_get(q->job.comm, &s));
     snprintf(t->text, sizeof t->text, "communicator %s, rank %d: %s over %d domains", s->outer.name,
              s->map.rank, symm_colls[q->k.coll].name, s->map.ndomains);
-    symm_outer_put(q->comm);
+    symm_outer_put(q->job.comm);
     return symmSuccess;
 }
 
 static const symm_job_row queued_row = {.run = run_queued, .tell = tell_queued};
 
-static symmResult_t queue(const ready *c) {
-    const symm_across *s = c->a.s;
-    const size_t parts = 2 * (size_t)s->map.nranks * sizeof(symm_extent),
-                 bytes = sizeof(queued) + parts;
-    queued *q = SYMM_FAIL_ALLOC(across_queue, malloc(bytes));
-    if (!q) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
-    memset(q, 0, sizeof *q);
-    q->comm = s->outer.handle;
+/* Whether there is something to do. */
+static int does(const ready *c) {
+    return c->as->in == SYMM_NONE || c->varies || c->a.k->count;
+}
+
+static symmResult_t check_and_queue(queued *q, const symm_coll_row *row,
+                                    const symm_counts *counts) {
+    symm_across *s = q->c.a.s;
+    SYMM_TRY(check_call(&q->c.a, row, counts, q->parts));
+    if (!does(&q->c)) return symmSuccess;
+    q->c.a.to = q->c.a.from = NULL; /* where the record is copied to is not known yet (run_job) */
+    return symm_group_open() ? symm_group_join(s->outer.inner, SYMM_JOB_STAYS, NULL, &queued_row, q,
+                                               queued_bytes(s))
+                             : run_queued(q);
+}
+
+/* In a group, or on a stream of the host backend. Nobody is inside. */
+static symmResult_t call_later(const ready *c, const symm_coll_row *row, const symm_counts *counts,
+                               symmStream_t stream) {
+    symm_across *s = c->a.s;
+    SYMM_TRY(symm_across_may_queue(s, stream));
+    queued *q = SYMM_FAIL_ALLOC(across_queue, calloc(1, queued_bytes(s)));
+    if (!q) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call");
+    q->job = (symm_across_job){s->outer.handle, run_job};
+    q->stream = stream;
     q->c = *c;
     q->k = *c->a.k;
-    memcpy(q->parts, s->parts, parts);
-    const symmResult_t r =
-        symm_group_join(s->outer.inner, SYMM_JOB_STAYS, NULL, &queued_row, q, bytes);
+    q->c.a.k = &q->k;
+    const symmResult_t r = check_and_queue(q, row, counts);
     free(q);
     return r;
 }
@@ -260,24 +283,32 @@ static symmResult_t queue(const ready *c) {
 /* ---- the call -------------------------------------------------------------------------------- */
 
 static symmResult_t call_inside(ready *c, const symm_coll_row *row, const symm_counts *counts) {
-    SYMM_TRY(check_call(&c->a, row, counts));
-    c->varies = symm_coll_varies(row);
+    SYMM_TRY(check_call(&c->a, row, counts, c->a.s->parts));
     SYMM_ASSERT(!symm_coll_moves(row) || c->a.esize > 0);
-    const int nothing = c->as->in != SYMM_NONE && !c->varies && !c->a.k->count;
-    if (nothing) return symmSuccess;
-    return symm_group_open() ? queue(c) : run_ready(c);
+    return does(c) ? run_ready(c) : symmSuccess;
+}
+
+static symmResult_t call_now(ready *c, const symm_coll_row *row, const symm_counts *counts) {
+    symm_across *s = c->a.s;
+    SYMM_TRY(symm_across_follow(s));
+    SYMM_TRY(symm_across_begin(s));
+    const symmResult_t r = call_inside(c, row, counts);
+    symm_across_leave(s);
+    return r;
 }
 
 symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_counts *counts,
                                   symmStream_t stream) {
     symm_across *s = (symm_across *)o;
     const symm_coll_row *row = &symm_colls[k->coll];
-    ready c = {.a = {.s = s, .k = k, .stream = stream}, .as = shape_of(row)};
+    symmStream_t later = s->gpu ? NULL : stream;
+    ready c = {.a = {.s = s, .k = k, .stream = s->gpu ? stream : NULL},
+               .as = shape_of(row),
+               .varies = symm_coll_varies(row)};
     symmResult_t r = c.as ? check_place(s, row, counts, stream) : no_way(s, row);
-    if (!r) r = symm_across_begin(s);
-    if (r) return symm_group_refuse(r);
-    r = call_inside(&c, row, counts);
-    symm_across_leave(s);
+    if (!r)
+        r = later || symm_group_open() ? call_later(&c, row, counts, later)
+                                       : call_now(&c, row, counts);
     return r ? symm_group_refuse(r) : symmSuccess;
 }
 

@@ -25,13 +25,13 @@ static size_t stage_room(const symm_domains *d, size_t chunk) {
     return most > parts ? most : parts;
 }
 
-static symmResult_t allocate(symm_across_gpu *g, const symm_across *s) {
+static symmResult_t allocate(symm_across_gpu *g, symm_across *s) {
     const size_t slots = 2 * (size_t)s->map.nranks, line = 128;
     cu_deviceptr at = 0;
     cu_result cu = 0;
     g->room = (stage_room(&s->map, s->chunk) + line - 1) / line * line;
     g->slot = s->chunk / slots / line * line + line;
-    for (int i = 0; i < 1 + SYMM_CAPTURES && !cu; i++) cu = symm_mark_make(&g->last[i].end);
+    for (int i = 0; i < 1 + SYMM_CAPTURES && !cu; i++) cu = symm_mark_make(&s->order.last[i].end);
     if (!cu) cu = symm_cu.cuMemAlloc(&at, g->room + slots * g->slot);
     g->stage = (char *)(uintptr_t)at;
     g->bounce = g->stage + g->room;
@@ -206,34 +206,24 @@ symmResult_t symm_across_gpu_look(const symm_across *s) {
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* What the call that runs comes behind; for the first of a capture a free one, or that of the
- * capture that was silent longest. */
-static symm_across_last *last_of(symm_across_gpu *g) {
-    symm_across_last *oldest = &g->last[1];
-    if (!g->in.graph) return &g->last[0];
-    for (int i = 1; i < 1 + SYMM_CAPTURES; i++) {
-        symm_across_last *l = &g->last[i];
-        if (l->any && l->capture == g->in.id) return l;
-        if (l->no < oldest->no) oldest = l;
-    }
-    return oldest;
+static symm_across_last *last_of(symm_across *s) {
+    return symm_across_last_of(&s->order, s->gpu->in.graph ? s->gpu->in.id : 0);
 }
 
-static symmResult_t follow(symm_across_gpu *g) {
-    const symm_across_last *l = last_of(g);
+static symmResult_t follow(symm_across *s) {
+    const symm_across_gpu *g = s->gpu;
+    const symm_across_last *l = last_of(s);
     if (!l->any || l->capture != g->in.id) return symmSuccess;
     if (l->stream == g->stream) return symmSuccess;
     return symm_gpu_order_error(symm_mark_await(&l->end, g->stream), g->stream);
 }
 
-static symmResult_t mark(symm_across_gpu *g) {
-    symm_across_last *l = last_of(g);
-    SYMM_ASSERT(l->end.event && l->no <= g->calls);
+static symmResult_t mark(symm_across *s) {
+    const symm_across_gpu *g = s->gpu;
+    symm_across_last *l = last_of(s);
+    SYMM_ASSERT(l->end.event);
     const cu_result cu = symm_mark_record(&l->end, g->stream);
-    l->stream = g->stream;
-    l->capture = g->in.id;
-    l->no = ++g->calls;
-    l->any = 1;
+    symm_across_given(&s->order, l, g->stream, g->in.id);
     return symm_gpu_order_error(cu, g->stream);
 }
 
@@ -243,12 +233,12 @@ static symmResult_t run(symm_across *s, symmResult_t (*fn)(void *arg), void *arg
     *begun = 0;
     SYMM_ASSERT(g->comm && g->stage);
     SYMM_TRY(symm_gpu_look(g->c, g->stream, &g->in));
-    SYMM_TRY(follow(g));
+    SYMM_TRY(follow(s));
     *begun = 1;
     g->n = 0;
     SYMM_TRY(fn(arg));
     SYMM_ASSERT(g->n == 0);
-    return mark(g);
+    return mark(s);
 }
 
 symmResult_t symm_across_gpu_run(symm_across *s, symmStream_t stream, symmResult_t (*fn)(void *arg),

@@ -15,9 +15,9 @@
 
 /* Whether a graph may live that has messages: of calls that were captured, or of the last one,
  * which may have failed on its way. */
-static int is_captured(const symm_across_gpu *g) {
+static int is_captured(const symm_across *s, const symm_across_gpu *g) {
     int some = g->in.graph != NULL;
-    for (int i = 1; i < 1 + SYMM_CAPTURES; i++) some |= g->last[i].any;
+    for (int i = 1; i < 1 + SYMM_CAPTURES; i++) some |= s->order.last[i].any;
     return some;
 }
 
@@ -46,13 +46,14 @@ static void *leave_apart(void *arg) {
 /* NCCL returns when the last graph with a message of it is destroyed. The program may do that much
  * later, or only when it hears of the error that ends the communicator: so a thread of its own
  * waits. Without memory or a thread this one does. */
-static void leave_nccl(symm_across_gpu *g, nccl_result (*end)(nccl_comm comm)) {
+static void leave_nccl(const symm_across *s, symm_across_gpu *g,
+                       nccl_result (*end)(nccl_comm comm)) {
     pthread_t thread;
     const leaving l = {g->context, g->comm, end};
     g->comm = NULL;
     if (!l.comm) return;
     SYMM_ASSERT(l.end && g->context);
-    leaving *apart = is_captured(g) ? malloc(sizeof *apart) : NULL;
+    leaving *apart = is_captured(s, g) ? malloc(sizeof *apart) : NULL;
     if (apart) *apart = l;
     SYMM_STAT_ADD(threads, apart != NULL);
     if (apart && !pthread_create(&thread, NULL, leave_apart, apart)) {
@@ -66,13 +67,14 @@ static void leave_nccl(symm_across_gpu *g, nccl_result (*end)(nccl_comm comm)) {
 
 void symm_across_gpu_abort(symm_across *s) {
     s->gpu->n = 0;
-    leave_nccl(s->gpu, s->gpu->nccl ? s->gpu->nccl->ncclCommAbort : NULL);
+    leave_nccl(s, s->gpu, s->gpu->nccl ? s->gpu->nccl->ncclCommAbort : NULL);
 }
 
 /* ---- what streams were given ----------------------------------------------------------------- */
 
 typedef struct {
     symm_across_gpu *g;
+    const symm_across_last *last; /* outside of captures */
     pthread_t thread;
     int apart; /* the thread waits for all of the context, as nobody knows where graphs run */
     _Atomic int done;
@@ -91,7 +93,7 @@ static void *sync_apart(void *arg) {
 
 static int is_done(drain *d) {
     if (d->apart) return atomic_load_explicit(&d->done, memory_order_acquire); /* with sync_apart */
-    return symm_cu.cuEventQuery(d->g->last[0].end.event) != SYMM_CUDA_ERROR_NOT_READY;
+    return symm_cu.cuEventQuery(d->last->end.event) != SYMM_CUDA_ERROR_NOT_READY;
 }
 
 static symmResult_t await_done(symm_across *s, drain *d, symmResult_t (*look)(symm_across *s)) {
@@ -105,16 +107,16 @@ static symmResult_t await_done(symm_across *s, drain *d, symmResult_t (*look)(sy
 
 symmResult_t symm_across_gpu_drain(symm_across *s, symmResult_t (*look)(symm_across *s)) {
     symm_cuda_scope scope;
-    drain d = {.g = s->gpu};
+    drain d = {.g = s->gpu, .last = &s->order.last[0]};
     symmResult_t r = symmSuccess;
     SYMM_ASSERT(d.g && !d.g->c && d.g->n == 0); /* nobody is in a call */
     SYMM_TRY(symm_cuda_push_context(d.g->context, &scope));
-    if (is_captured(d.g)) {
+    if (is_captured(s, d.g)) {
         d.apart = !SYMM_FAIL_CODE(across_gpu_drain, EAGAIN,
                                   pthread_create(&d.thread, NULL, sync_apart, &d));
         if (!d.apart) (void)symm_cu.cuCtxSynchronize();
     }
-    if (d.apart || (!is_captured(d.g) && d.g->last[0].any)) r = await_done(s, &d, look);
+    if (d.apart || (!is_captured(s, d.g) && d.last->any)) r = await_done(s, &d, look);
     if (d.apart) pthread_join(d.thread, NULL);
     symm_cuda_pop(&scope);
     return r;
@@ -132,9 +134,9 @@ void symm_across_gpu_close(symm_across *s) {
     symm_cuda_scope scope;
     s->gpu = NULL;
     if (g->context && !symm_cuda_push_context(g->context, &scope)) {
-        if (g->comm) leave_nccl(g, g->nccl->ncclCommDestroy);
+        if (g->comm) leave_nccl(s, g, g->nccl->ncclCommDestroy);
         if (g->stage) symm_cu.cuMemFree((uintptr_t)g->stage);
-        for (int i = 0; i < 1 + SYMM_CAPTURES; i++) free_event(&g->last[i].end);
+        for (int i = 0; i < 1 + SYMM_CAPTURES; i++) free_event(&s->order.last[i].end);
         symm_cuda_pop(&scope);
     }
     free(g->pending);

@@ -17,24 +17,13 @@ typedef struct { /* a message that has begun */
     size_t moved, now; /* through the bounce: all before this round, and in it */
 } symm_across_pending;
 
-/* Calls are in one order, because they share the stage and NCCL's communicator: those outside of
- * captures, and those of each capture. Graphs are ordered by who launches them. */
-typedef struct {
-    symm_mark end; /* behind the last call */
-    symmStream_t stream;
-    uint64_t capture, no; /* that the call was in, 0: none; a later call has a greater number */
-    int any;
-} symm_across_last;
-
 struct symm_across_gpu {
     const symm_nccl *nccl;
     nccl_comm comm; /* NULL: not made yet, or given up */
     cu_context context;
-    char *stage, *bounce;                     /* one allocation */
-    size_t room, slot;                        /* bytes of the stage, of a slot of the bounce */
-    int direct;                               /* captured messages go straight, too */
-    symm_across_last last[1 + SYMM_CAPTURES]; /* outside of captures; of each capture */
-    uint64_t calls;
+    char *stage, *bounce;         /* one allocation */
+    size_t room, slot;            /* bytes of the stage, of a slot of the bounce */
+    int direct;                   /* captured messages go straight, too */
     uint64_t until;               /* while it is made: the deadline of all; else 0 */
     symm_across_pending *pending; /* [cap] of the call */
     int n, cap;

@@ -1,6 +1,7 @@
 /* across_messages.c - sends and receives of a communicator over several domains. Those with a rank
  * of the own domain are the inner communicator's; the others go by the mover, in a way of their
- * own, so that the collectives of either side wait for none of them. The thread inside. */
+ * own, so that the collectives of either side wait for none of them. Checks: any thread; what runs
+ * them: the thread inside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,29 +97,64 @@ typedef struct { /* what a group has queued */
     int n, room;
 } queued;
 
-/* Refused on this rank alone, which is the end for all: the others wait. */
-static symmResult_t check_streams(const several *all) {
-    for (int i = 1; i < all->n; i++)
-        if (all->m[i].stream != all->m->stream)
-            return symm_across_fail(
-                all->s, SYMM_ERR(symmNotSupported,
-                                 "communicator %s: the sends and receives of a group over several "
-                                 "domains must be on one stream",
-                                 all->s->outer.name));
-    return symmSuccess;
+typedef struct { /* what a stream of the host backend is given */
+    symm_across_job job;
+    int n;
+    symm_message m[];
+} later;
+
+static symmResult_t run_all(symm_across *s, const symm_message *m, int n) {
+    several all = {s, m, n};
+    return symm_across_run(s, m->stream, run, &all);
+}
+static symmResult_t run_later(symm_across_job *j, symm_across *s) {
+    const later *l = (const later *)j;
+    return run_all(s, l->m, l->n);
+}
+
+/* Inside, its worker makes them on no stream. */
+static symmResult_t give(symm_across *s, symmStream_t stream, const symm_message *m, int n) {
+    const size_t bytes = sizeof(later) + (size_t)n * sizeof *m;
+    later *l = SYMM_FAIL_ALLOC(across_queue, malloc(bytes));
+    if (!l) return SYMM_ERR(symmOutOfMemory, "no memory for %d messages of a stream", n);
+    memset(l, 0, sizeof *l);
+    l->job = (symm_across_job){s->outer.handle, run_later};
+    l->n = n;
+    for (int i = 0; i < n; i++) l->m[i] = m[i], l->m[i].stream = NULL;
+    const symmResult_t r = symm_across_give(s, stream, &l->job, bytes);
+    free(l);
+    return r;
+}
+
+static int are_on_one_stream(const queued *q) {
+    for (int i = 1; i < q->n; i++)
+        if (q->m[i].stream != q->m->stream) return 0;
+    return 1;
+}
+
+/* On several streams they are refused on this rank alone, which is the end for all: the others
+ * wait. */
+static symmResult_t run_now(symm_across *s, const queued *q) {
+    SYMM_TRY(symm_across_follow(s));
+    SYMM_TRY(symm_across_begin(s));
+    const symmResult_t r =
+        are_on_one_stream(q)
+            ? run_all(s, q->m, q->n)
+            : symm_across_fail(s, SYMM_ERR(symmNotSupported,
+                                           "communicator %s: the sends and receives of a group "
+                                           "over several domains must be on one stream",
+                                           s->outer.name));
+    symm_across_leave(s);
+    return r;
 }
 
 static symmResult_t run_queued(void *args) {
     const queued *q = args;
     symm_across *s;
     SYMM_TRY(symm_across_get(q->comm, &s));
-    symmResult_t r = symm_across_begin(s);
-    if (!r) {
-        several all = {s, q->m, q->n};
-        r = check_streams(&all);
-        if (!r) r = symm_across_run(s, q->m->stream, run, &all);
-        symm_across_leave(s);
-    }
+    symmStream_t stream = s->gpu ? NULL : q->m->stream;
+    const symmResult_t r =
+        stream && are_on_one_stream(q) ? give(s, stream, q->m, q->n) : run_now(s, q);
     symm_outer_put(q->comm);
     return r;
 }
@@ -144,8 +180,9 @@ static symmResult_t tell_queued(const void *args, symm_job_tale *t) {
 static const symm_job_row queued_row = {
     .run = run_queued, .tell = tell_queued, .drop = drop_queued};
 
-static symmResult_t queue(const symm_across *s, const symm_message *m) {
+static symmResult_t queue(symm_across *s, const symm_message *m) {
     void *at;
+    SYMM_TRY(symm_across_may_queue(s, s->gpu ? NULL : m->stream));
     SYMM_TRY(symm_group_behind(s->outer.inner, SYMM_JOB_STAYS, &queued_row, sizeof(queued), &at));
     queued *q = at;
     q->comm = s->outer.handle;
@@ -164,6 +201,11 @@ static symmResult_t queue(const symm_across *s, const symm_message *m) {
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
+static symmResult_t message_now(symm_across *s, const symm_message *m) {
+    const queued one = {.m = (symm_message *)m, .n = 1};
+    return m->stream && !s->gpu ? give(s, m->stream, m, 1) : run_now(s, &one);
+}
+
 symmResult_t symm_across_message(symm_outer *o, const symm_message *m) {
     symm_across *s = (symm_across *)o;
     uint64_t bytes;
@@ -171,10 +213,6 @@ symmResult_t symm_across_message(symm_outer *o, const symm_message *m) {
     if (!r) r = symm_across_check_stream(s, symm_message_name(m), m->stream);
     if (!r && s->gpu && bytes)
         r = symm_across_gpu_reaches(s, m->sends ? m->buff : NULL, m->sends ? NULL : m->buff);
-    if (!r) r = symm_across_begin(s);
-    if (r) return symm_group_refuse(r);
-    several one = {s, m, 1};
-    r = symm_group_open() ? queue(s, m) : symm_across_run(s, m->stream, run, &one);
-    symm_across_leave(s);
+    if (!r) r = symm_group_open() ? queue(s, m) : message_now(s, m);
     return r ? symm_group_refuse(r) : symmSuccess;
 }

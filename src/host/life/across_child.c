@@ -96,6 +96,7 @@ static int list_left(const symm_across *s, const char *gone, int *ranks) {
 
 /* A mover of the members, and the exchange by it. */
 static symmResult_t part(symm_across *s, const members *m, symm_net **net, symm_boot **boot) {
+    SYMM_TRY(symm_across_follow(s));
     SYMM_TRY(symm_across_enter(s));
     symmResult_t r = s->net->ops->enter(s->net);
     if (!m->ranks) (void)list_left(s, m->gone, s->left);

@@ -319,6 +319,7 @@ symmResult_t symm_across_finalize(symmComm_t comm) {
     symm_across *s;
     SYMM_TRY(symm_across_get(comm, &s));
     symmResult_t r = symm_group_refuse_beside(s->outer.inner, "symmCommFinalize");
+    if (!r) r = symm_across_drain(s);
     if (!r) r = symm_across_enter(s);
     if (!r) {
         r = symm_across_known(s);
@@ -340,6 +341,7 @@ symmResult_t symm_across_destroy(symmComm_t comm, int aborts) {
     symmResult_t r = symmSuccess;
     if (aborts) (void)symm_across_revoke_inner(s, "symmCommAbort");
     if (!aborts) r = symm_group_refuse_beside(inner, "symmCommDestroy");
+    if (!r && !aborts) r = symm_across_drain(s);
     if (!r) r = symm_across_enter(s); /* an abort: once the call of another thread has left */
     if (r) {
         symm_outer_put(comm);

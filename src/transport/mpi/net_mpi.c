@@ -108,6 +108,16 @@ static int net_may(symm_net *base) {
     return may_enter((const net_mpi *)base);
 }
 
+#define HAS_ONLY(level) "MPI was initialised with " level ", and streams need MPI_THREAD_MULTIPLE"
+static const char *net_alone(symm_net *base) {
+    switch (((const net_mpi *)base)->level) {
+    case MPI_THREAD_MULTIPLE: return NULL;
+    case MPI_THREAD_SERIALIZED: return HAS_ONLY("MPI_THREAD_SERIALIZED");
+    case MPI_THREAD_FUNNELED: return HAS_ONLY("MPI_THREAD_FUNNELED");
+    default: return HAS_ONLY("MPI_THREAD_SINGLE");
+    }
+}
+
 static symmResult_t breaks(net_mpi *n, symmResult_t r) {
     if (!n->broken) {
         n->broken = r;
@@ -436,6 +446,7 @@ static symmResult_t net_part(symm_net *base, const int *ranks, int nranks, symm_
 static const symm_net_ops mpi_ops = {.name = "mpi",
                                      .enter = net_enter,
                                      .may = net_may,
+                                     .alone = net_alone,
                                      .send = net_send,
                                      .receive = net_receive,
                                      .post = net_post,

@@ -31,6 +31,8 @@ typedef struct {
     /* Whether this thread may use it now; may: 1, it may, and no error is said. */
     symmResult_t (*enter)(symm_net *n);
     int (*may)(symm_net *n);
+    /* NULL: threads of the library may use it, beside whatever the program does; else why not. */
+    const char *(*alone)(symm_net *n);
     /* Begin a message. Its memory is the mover's until `test` says that all are done, or `cancel`
      * returns. */
     symmResult_t (*send)(symm_net *n, symm_net_end to, const void *from, size_t bytes);

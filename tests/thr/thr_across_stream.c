@@ -1,0 +1,336 @@
+/* thr_across_stream.c - calls of communicators over several domains on streams of the host backend,
+ * with ranks as threads and a mover between them (net_threads.h): their order over streams, what a
+ * call waits for, captures, groups, reductions that end, errors, ends. */
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "across_kit.h"
+#include "stream_chain.h"
+#include "base/fail.h"
+#include "base/stats.h"
+#include "symm_host.h"
+#include "symm_p2p.h"
+#include "symm_stream.h"
+
+enum { STREAMS = 2, COUNT = 300 };
+
+typedef struct { /* of one rank */
+    ak_job *j;
+    int rank, n;
+    symmComm_t comm;
+    symmStream_t s[1 + STREAMS]; /* s[0] is NULL */
+} world;
+
+static world begin(ak_job *j, int rank, int n) {
+    world w = {.j = j, .rank = rank, .n = n};
+    w.comm = ak_open(j, rank, symmSuccess, symmSuccess);
+    for (int i = 1; i <= STREAMS; i++) T_OK(symmStreamCreate(&w.s[i]));
+    return w;
+}
+static void sync_all(const world *w) {
+    for (int i = 1; i <= STREAMS; i++) T_OK(symmStreamSynchronize(w->s[i]));
+}
+static void end(world *w) {
+    if (w->comm) T_OK(symmCommDestroy(w->comm));
+    for (int i = 1; i <= STREAMS; i++) T_OK(symmStreamDestroy(w->s[i]));
+}
+
+static void run_on(const char *hosts, int streams, int mode, void (*fn)(int, int, void *)) {
+    ak_job j = ak_new(hosts);
+    j.mode = mode;
+    j.hub->streams = streams;
+    T_THREADS(j.n, fn, &j);
+    nt_hub_free(j.hub);
+}
+static void run(const char *hosts, int mode, void (*fn)(int, int, void *)) {
+    run_on(hosts, 1, mode, fn);
+}
+
+/* All ranks have come so far. */
+static void meet(ak_job *j, int n, int times) {
+    atomic_fetch_add(&j->met, 1);
+    while (atomic_load(&j->met) < n * times) usleep(100);
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+static void chain_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    sc_chain(w.comm, rank, n, w.j->seed, w.s, 1 + STREAMS);
+    end(&w);
+}
+static void calls_keep_their_order(void) {
+    static const char *const layouts[] = {"ab", "aabb", "abca"};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        for (int k = 0; k < (CK_SLOW ? 1 : 4); k++) run(layouts[i], 0, chain_rank);
+}
+
+/* Rank 0 gives calls to streams while no other rank makes any: they come when it has said that it
+ * is through. mode 1: in groups. */
+static void given_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8], z[8];
+    symmResult_t busy = symmSuccess;
+    if (rank)
+        while (!atomic_load(&w.j->met)) usleep(100);
+    if (w.j->mode) T_OK(symmGroupStart());
+    T_OK(symmAllReduce(x, y, 8, symmUint32, symmSum, w.comm, w.s[1]));
+    if (w.j->mode) T_OK(symmGroupEnd());
+    if (!rank) usleep(20000); /* the worker is inside now */
+    T_OK(symmBroadcast(y, z, 8, symmUint32, 0, w.comm, w.s[2]));
+    T_OK(symmSend(z, 8, symmUint32, (rank + 1) % n, w.comm, w.s[1]));
+    T_OK(symmRecv(x, 8, symmUint32, (rank + n - 1) % n, w.comm, w.s[1]));
+    if (!rank) busy = symmStreamQuery(w.s[1]);
+    atomic_store(&w.j->met, 1);
+    sync_all(&w);
+    if (!rank) T_EQ(busy, symmInProgress);
+    for (unsigned i = 0; i < 8; i++) T_EQ(x[i], (i + 1) * (unsigned)n);
+    end(&w);
+}
+static void a_call_does_not_wait_for_others(void) {
+    run("ab", 0, given_rank);
+    run("aab", 0, given_rank);
+    run("aab", 1, given_rank);
+}
+
+/* ---- what a call keeps ----------------------------------------------------------------------- */
+
+/* The program ends its reduction, and changes its counts, before the call is made. */
+static void kept_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x[4] = {1, 2, 3, 4}, y[4], factor = 10 + (uint32_t)rank, sum = 0, got[64];
+    size_t counts[NT_RANKS], at[NT_RANKS];
+    symmRedOp_t op;
+    for (int r = 0; r < n; r++) sum += 10 + (uint32_t)r, counts[r] = 1, at[r] = (size_t)r;
+    T_OK(symmRedOpCreatePreMulSum(&op, &factor, symmUint32, symmScalarHostImmediate, w.comm));
+    if (rank)
+        while (!atomic_load(&w.j->met)) usleep(100);
+    T_OK(symmAllReduce(x, y, 4, symmUint32, op, w.comm, w.s[1]));
+    T_OK(symmAllGatherv(&x[1], 1, got, counts, at, symmUint32, w.comm, w.s[1]));
+    memset(counts, 0xff, sizeof counts);
+    atomic_store(&w.j->met, 1);
+    T_OK(symmRedOpDestroy(op, w.comm));
+    sync_all(&w);
+    for (unsigned i = 0; i < 4; i++) T_EQ(y[i], sum * (i + 1));
+    for (int r = 0; r < n; r++) T_EQ(got[r], 2);
+    end(&w);
+}
+static void a_call_keeps_what_it_was_given(void) {
+    run("ab", 0, kept_rank);
+    run("aabb", 0, kept_rank);
+}
+
+/* ---- captures -------------------------------------------------------------------------------- */
+
+static symmGraphExec_t capture(const world *w, uint32_t *x, uint32_t *all, symmRedOp_t op) {
+    symmGraph_t graph;
+    symmGraphExec_t exec;
+    symmEvent_t fork, joined;
+    T_OK(symmEventCreate(&fork));
+    T_OK(symmEventCreate(&joined));
+    T_OK(symmStreamBeginCapture(w->s[1]));
+    T_OK(symmEventRecord(fork, w->s[1]));
+    T_OK(symmStreamWaitEvent(w->s[2], fork));
+    T_OK(symmAllReduce(x, x, COUNT, symmUint32, op, w->comm, w->s[1]));
+    T_OK(symmAllGather(x, all, COUNT, symmUint32, w->comm, w->s[2])); /* behind it, by itself */
+    T_OK(symmReduceScatter(all, x, COUNT, symmUint32, symmSum, w->comm, w->s[1]));
+    T_OK(symmGroupStart());
+    T_OK(symmSend(x, COUNT, symmUint32, (w->rank + 1) % w->n, w->comm, w->s[2]));
+    T_OK(symmRecv(all, COUNT, symmUint32, (w->rank + w->n - 1) % w->n, w->comm, w->s[2]));
+    T_OK(symmGroupEnd());
+    T_OK(symmAllReduce(all, x, COUNT, symmUint32, symmSum, w->comm, w->s[2]));
+    T_OK(symmEventRecord(joined, w->s[2]));
+    T_OK(symmStreamWaitEvent(w->s[1], joined));
+    T_OK(symmStreamEndCapture(w->s[1], &graph));
+    T_OK(symmGraphInstantiate(graph, &exec));
+    T_OK(symmGraphDestroy(graph));
+    T_OK(symmEventDestroy(fork));
+    T_OK(symmEventDestroy(joined));
+    return exec;
+}
+
+static void nap(void *arg) {
+    (void)arg;
+    usleep(50000);
+}
+
+static void replay_rank(int rank, int n, void *arg) {
+    enum { REPLAYS = 6 };
+    world w = begin(arg, rank, n);
+    uint32_t *x = malloc(COUNT * sizeof *x), *all = malloc((size_t)n * COUNT * sizeof *all),
+             want = 1, three = 3;
+    symmRedOp_t op;
+    T_CHECK(x && all);
+    T_OK(symmRedOpCreatePreMulSum(&op, &three, symmUint32, symmScalarHostImmediate, w.comm));
+    for (unsigned i = 0; i < COUNT; i++) x[i] = i + 1;
+    symmGraphExec_t exec = capture(&w, x, all, op);
+    T_OK(symmRedOpDestroy(op, w.comm));
+    for (unsigned i = 0; i < COUNT; i++) T_EQ(x[i], i + 1); /* nothing has run */
+    if (w.j->mode) T_OK(symmStreamHostFunc(w.s[1], nap, NULL));
+    for (int i = 0; i < REPLAYS; i++) {
+        T_OK(symmGraphLaunch(exec, w.s[1]));
+        want *= 3 * (uint32_t)n * (uint32_t)n * (uint32_t)n;
+        if (i % 2 || w.j->mode) continue;
+        T_OK(symmAllReduce(x, x, COUNT, symmUint32, symmSum, w.comm, w.s[1]));
+        want *= (uint32_t)n;
+    }
+    if (w.j->mode) { /* the end waits for what was launched, and then it is no more */
+        T_OK(symmCommDestroy(w.comm));
+        w.comm = NULL;
+        T_EQ(symmGraphLaunch(exec, w.s[1]), symmInvalidUsage);
+        T_MSG(symmGetLastError(NULL), "launched after that was destroyed");
+    }
+    sync_all(&w);
+    for (unsigned i = 0; i < COUNT; i++) T_EQ(x[i], want * (i + 1));
+    T_OK(symmGraphExecDestroy(exec));
+    end(&w);
+    free(x), free(all);
+}
+static void captured_calls_are_replayed(void) {
+    T_EXPECT_WARNINGS();
+    for (int mode = 0; mode < 2; mode++) {
+        run("ab", mode, replay_rank);
+        run("abba", mode, replay_rank);
+    }
+}
+
+/* ---- what goes wrong ------------------------------------------------------------------------- */
+
+/* Without calls from threads of its own, a mover serves the NULL stream alone. */
+static void refused_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x = 1, y = 0;
+    T_EQ(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]), symmNotSupported);
+    T_MSG(symmGetLastError(NULL), "the test's mover is its thread's");
+    T_EQ(symmSend(&x, 1, symmUint32, 0, w.comm, w.s[1]), symmNotSupported);
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, NULL));
+    T_EQ(y, (uint32_t)n);
+    end(&w);
+}
+static void bad_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x = 1, y = 0;
+    symmStream_t gone;
+    T_OK(symmStreamCreate(&gone));
+    T_OK(symmStreamDestroy(gone));
+    T_OK(symmGroupStart());
+    T_EQ(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, gone), symmInvalidArgument);
+    T_EQ(symmGroupEnd(), symmInvalidArgument);
+    T_EQ(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, gone), symmInvalidArgument);
+    T_EQ(symmAllReduce(NULL, &y, 1, symmUint32, symmSum, w.comm, w.s[1]), symmInvalidArgument);
+    T_EQ(symmAllReduce(&x, &y, 1, symmUint32, (symmRedOp_t)99, w.comm, w.s[1]),
+         symmInvalidArgument);
+    T_EQ(symmSend(&x, 1, symmUint32, n, w.comm, w.s[1]), symmInvalidArgument);
+    T_OK(symmAllReduce(&x, &y, 0, symmUint32, symmSum, w.comm, w.s[1]));
+    T_OK(symmStreamQuery(w.s[1])); /* nothing was given */
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]));
+    sync_all(&w);
+    T_EQ(y, (uint32_t)n);
+    end(&w);
+}
+static void what_is_wrong_is_refused_at_the_call(void) {
+    T_EXPECT_WARNINGS();
+    run_on("aab", 0, 0, refused_rank);
+    run("aab", 0, bad_rank);
+}
+
+/* One rank does not make the calls that the others have in streams. mode 0: it revokes; 1: it
+ * leaves; 2: all others abort; 3: they wait for their deadline. */
+static void over_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    const int odd = rank == n - 1;
+    uint32_t x = 1, y = 0;
+    symmResult_t r = symmSuccess, async;
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]));
+    sync_all(&w);
+    for (int i = 0; i < 4 && !odd; i++)
+        T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1 + i % STREAMS]));
+    meet(w.j, n, 1);
+    if (odd && w.j->mode == 0) T_OK(symmCommRevoke(w.comm, 0));
+    if (odd && w.j->mode == 1) {
+        T_OK(symmCommDestroy(w.comm));
+        w.comm = NULL;
+    }
+    if (!odd && w.j->mode == 2) {
+        T_OK(symmCommAbort(w.comm));
+        w.comm = NULL;
+    }
+    if (!odd) {
+        r = symmStreamSynchronize(w.s[1]);
+        T_CHECKF(r != symmSuccess, "mode %d, rank %d", w.j->mode, rank);
+        if (w.j->mode == 0) T_EQ(r, symmAborted);
+        if (w.j->mode == 1) T_EQ(r, symmRemoteError);
+        if (w.j->mode == 3) T_EQ(r, symmTimeout);
+        (void)symmStreamSynchronize(w.s[2]); /* a call behind the error, or the first that met it */
+        if (w.comm) T_OK(symmCommGetAsyncError(w.comm, &async));
+        if (w.comm) T_CHECK(async != symmSuccess);
+        if (w.comm)
+            T_CHECK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]) != symmSuccess);
+    }
+    atomic_fetch_add(&w.j->over, 1);
+    while (odd && atomic_load(&w.j->over) < n) usleep(100);
+    end(&w);
+}
+static void streams_hear_of_an_end(void) {
+    static const char *const layouts[] = {"ab", "aab", "abc"};
+    T_EXPECT_WARNINGS();
+    for (int mode = 0; mode < 4; mode++) {
+        if (mode == 3) setenv("SYMM_TIMEOUT", "300", 1);
+        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+            run(layouts[i], mode, over_rank);
+    }
+    unsetenv("SYMM_TIMEOUT");
+}
+
+/* Without memory the call is not made: the program may make it again. A capture is lost. */
+static void memory_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x = 1, y = 0;
+    symmGraph_t graph;
+    meet(w.j, n, 1);
+    if (!rank) {
+        T_EQ(symm_fail_arm("across_queue:error:2"), 0); /* the copy that the stream would have */
+        T_EQ(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]), symmOutOfMemory);
+        T_OK(symmStreamQuery(w.s[1]));
+        T_OK(symmStreamBeginCapture(w.s[1]));
+        T_EQ(symm_fail_arm("across_queue:error:2"), 0);
+        T_EQ(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]), symmOutOfMemory);
+        T_EQ(symm_fail_arm(""), 0);
+        T_CHECK(symmStreamEndCapture(w.s[1], &graph) != symmSuccess);
+    }
+    meet(w.j, n, 2);
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]));
+    sync_all(&w);
+    T_EQ(y, (uint32_t)n);
+    end(&w);
+}
+static void without_memory_nothing_is_given(void) {
+    T_EXPECT_WARNINGS();
+    run("aab", 0, memory_rank);
+}
+
+/* ---- children -------------------------------------------------------------------------------- */
+
+/* A split comes behind what streams have, and what it makes serves streams as well. */
+static void child_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x = 1;
+    symmComm_t child;
+    for (int i = 0; i < 5; i++)
+        T_OK(symmAllReduce(&x, &x, 1, symmUint32, symmSum, w.comm, w.s[1 + i % STREAMS]));
+    T_OK(symmCommSplit(w.comm, 0, -rank, &child, NULL));
+    T_EQ(x, (uint32_t)(n * n * n * n * n));
+    T_OK(symmAllReduce(&x, &x, 1, symmUint32, symmMax, child, w.s[1]));
+    T_OK(symmCommDestroy(child));
+    T_EQ(x, (uint32_t)(n * n * n * n * n));
+    end(&w);
+}
+static void a_split_comes_behind_streams(void) {
+    run("ab", 0, child_rank);
+    run("aabb", 0, child_rank);
+}
+
+T_MAIN(T_TIMEOUT(calls_keep_their_order, 120), T(a_call_does_not_wait_for_others),
+       T(a_call_keeps_what_it_was_given), T(captured_calls_are_replayed),
+       T(what_is_wrong_is_refused_at_the_call), T_TIMEOUT(streams_hear_of_an_end, 120),
+       T(without_memory_nothing_is_given), T(a_split_comes_behind_streams))
