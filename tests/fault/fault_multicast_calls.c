@@ -293,6 +293,7 @@ static void unequal(void *arg) {
 static void other_buffers_go_another_way(void) {
     T_EXPECT_WARNINGS();
     force();
+    setenv("SYMM_DIRECT", "2", 1); /* what is in no window has an address, as a window has */
     hk_processes(RANKS, unequal, NULL);
     setenv("SYMM_CTAS", "3", 1);
     hk_processes(RANKS, unequal, NULL);
@@ -392,13 +393,21 @@ static void another_communicators_windows_over_it(void) {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
+/* Rank 1's slice is where the others have no call's memory: it finds that before it stores. */
 static void disagree(void *arg) {
     hk *k = arg;
     int *buf[2];
+    enum { FEW = 4, MANY = 1024 };
     two_buffers(k, buf);
-    const call x = {symmCollAllReduce, k->rank == 1 ? 8 : 4, symmSum, 0, 0};
+    const call x = {symmCollAllReduce, k->rank == 1 ? MANY : FEW, symmSum, 0, 0};
+    memset(buf[0], 1, MANY * sizeof **buf);
+    memset(buf[1], 2, MANY * sizeof **buf);
+    T_OK(symmBarrier(k->comm, NULL));
+    if (k->rank == 1) usleep(20000); /* it does not wait: a wait would compare, too */
     T_ERR(give(&x, k->comm, buf[0], buf[1], NULL), symmMismatch);
-    T_MSG(symmGetLastError(k->comm), "rank 1: symmAllReduce of 8 int32");
+    T_MSG(symmGetLastError(k->comm), "rank 1: symmAllReduce of 1024 int32");
+    hk_barrier(k);
+    for (int i = FEW; i < MANY; i++) T_EQ(buf[1][i], 0x02020202);
     T_OK(symmCommDestroy(k->comm));
     k->comm = NULL;
     hk_barrier(k);
