@@ -219,6 +219,16 @@ int symm_call_log_ahead(const symm_comm *c, int p, char *text, size_t cap) {
     return next_text(c, c->rank, p, text, cap);
 }
 
+int symm_call_log_captured(const symm_comm *c) {
+    return get(&of(c, c->rank)->captured) != 0;
+}
+
+int symm_call_log_level(const symm_comm *c, int p) {
+    const symm_call_log *own = of(c, c->rank), *other = of(c, p);
+    if (get(&other->calls) < get(&own->calls)) return 0;
+    return !get(&own->captured) && !get(&other->captured);
+}
+
 static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
     char call[CALL_TEXT + 32], stage[SYMM_CALL_LOG_TEXT];
     if (!get_step(of(c, a), get(&of(c, a)->step), stage) || !next_text(c, a, b, call, sizeof call))

@@ -36,6 +36,11 @@ symmResult_t symm_call_log_look(symm_comm *c);
  * were captured, as their numbers then do not say which rank is ahead. */
 int symm_call_log_ahead(const symm_comm *c, int p, char *text, size_t cap);
 
+/* 1 if rank p has issued as many collectives as this rank. 0 also where calls were captured. */
+int symm_call_log_level(const symm_comm *c, int p);
+/* 1 if this rank has captured calls. */
+int symm_call_log_captured(const symm_comm *c);
+
 /* The lowest rank that has not begun this rank's exchange, -1 none. */
 int symm_call_log_late(const symm_comm *c);
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "host/gpu/point.h"
@@ -78,7 +79,7 @@ static int has_replayed(const symm_mark *end, int *cu) {
 
 /* Graphs with its calls that only the communicator keeps alive: nobody tells of their launches. */
 static int has_loose_graphs(const symm_comm *c) {
-    return symm_gpu_pins(c) && c->ctl && c->ctl->call_log.captured;
+    return symm_gpu_pins(c) && c->ctl && symm_call_log_captured(c);
 }
 
 /* Pushed: a capture of the caller's forbids none of it. The watcher still runs, so what waits for a

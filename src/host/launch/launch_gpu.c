@@ -35,14 +35,12 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
  * at the others. So of two ranks that do this at once, at least one sees the other. A rank that has
  * captured calls may replay what others call, so counts say nothing then. */
 static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
-    const uint64_t calls = c->ctl->call_log.calls, captured = c->ctl->call_log.captured;
     const uint64_t own = symm_launch_show_stream(c, stream);
     for (int p = 0; p < c->nranks; p++) {
         const symm_ctl *ctl = symm_comm_ctl(c, p);
         if (!(c->gpus.mates[p / 64] >> p % 64 & 1) || !symm_comm_sees(c, p)) continue;
         if (__atomic_load_n(&ctl->stream, __ATOMIC_SEQ_CST) != own) continue;
-        if (__atomic_load_n(&ctl->call_log.calls, __ATOMIC_ACQUIRE) < calls) continue;
-        if (captured || __atomic_load_n(&ctl->call_log.captured, __ATOMIC_ACQUIRE)) continue;
+        if (!symm_call_log_level(c, p)) continue;
         return SYMM_ERR(
             symmInvalidUsage,
             "stream=%p has rank %d's call in it that waits for this one (both ranks are "
