@@ -126,9 +126,9 @@ static void call(const rig *g) {
     if (!is_in_place(g) && gives(g)) gk_fill(g->stream, g->src, g->in, 0xEE);
 }
 
-/* Whether the last call of this rank was moved by copies, as the kernels have noted it. */
-static int was_copied(const rig *g) {
-    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, g->comm);
+/* Whether the communicator's last call of this rank was moved by copies, as the kernels have noted it. */
+static int was_copied(symmComm_t comm) {
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     symm_gpu_ctl *ctl = (symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
     uint32_t epoch = 0, copied = 1;
     T_EQ(c->vmm->copy(&epoch, &ctl->epoch[0], sizeof epoch), 0);
@@ -151,8 +151,8 @@ static void check(const rig *g, const char *how) {
                  (unsigned long long)g->seed, what, g->n, place_names[g->place], how, g->rank,
                  (unsigned long long)i);
     }
-    T_CHECKF(was_copied(g) == is_copied(g), "%s of %d, %s, %s: %s by copy engines", what, g->n,
-             place_names[g->place], how, was_copied(g) ? "moved" : "not moved");
+    T_CHECKF(was_copied(g->comm) == is_copied(g), "%s of %d, %s, %s: %s by copy engines", what,
+             g->n, place_names[g->place], how, was_copied(g->comm) ? "moved" : "not moved");
 }
 
 /* Some rank is late. */
@@ -264,6 +264,80 @@ static void processes(int n) {
     T_FORK(n, process_rank, fk_new(0, 0));
 }
 
+/* ---- two communicators ----------------------------------------------------------------------- */
+
+/* Copies of both are given in the one order on some ranks, in the other on the others: those of one
+ * communicator must not stand before those of the other in an engine, behind a kernel that waits. */
+enum { SIDES = 2, SIDE_PART = 1 << 20, TURNS = 64, LOOK = 8 };
+typedef struct {
+    symmComm_t comm;
+    symmWindow_t win;
+    cu_stream stream;
+    char *src, *dst;
+} side;
+
+static char side_byte(int of, int rank, int turn) {
+    return (char)(1 + of * 100 + rank * 16 + turn % 16);
+}
+static void open_side(side *s, symmComm_t comm, int n) {
+    *s = (side){.comm = comm, .stream = gk_new_stream()};
+    T_OK(symmMemAlloc((void **)&s->src, (1 + (size_t)n) * SIDE_PART));
+    T_OK(symmWindowRegister(comm, s->src, (1 + (size_t)n) * SIDE_PART, &s->win, 0));
+    s->dst = s->src + SIDE_PART;
+    gk_force(comm, symmCollAllGather, SYMM_KERNEL_AG_COPIES, 2, 64);
+}
+static void close_side(side *s) {
+    T_OK(symmCommDestroy(s->comm));
+    T_OK(symmMemFree(s->src));
+    CU(cuStreamDestroy(s->stream));
+}
+static void check_side(const side *s, int of, int n, int turn) {
+    char ends[2];
+    for (int p = 0; p < n; p++) {
+        gk_get(s->comm, s->stream, &ends[0], s->dst + (size_t)p * SIDE_PART, 1);
+        gk_get(s->comm, s->stream, &ends[1], s->dst + (size_t)(p + 1) * SIDE_PART - 1, 1);
+        T_CHECKF(ends[0] == side_byte(of, p, turn) && ends[1] == ends[0],
+                 "communicator %d, turn %d: rank %d's part is %d, %d", of, turn, p, ends[0],
+                 ends[1]);
+    }
+    T_CHECK(was_copied(s->comm));
+}
+static void opposite_rank(int rank, int n, void *arg) {
+    const char *why;
+    side s[SIDES];
+    symmComm_t comm, other;
+    T_EXPECT_FDS();
+    T_OK(symmSetDevice(rank % gk_find(&why)));
+    comm = fk_open(arg, rank, n);
+    T_OK(symmCommSplit(comm, 0, rank, &other, NULL));
+    open_side(&s[0], comm, n);
+    open_side(&s[1], other, n);
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int i = 0; i < SIDES; i++) {
+            const int of = (i + rank + turn / LOOK) % SIDES;
+            gk_fill(s[of].stream, s[of].src, SIDE_PART, side_byte(of, rank, turn));
+            T_OK(symmAllGather(s[of].src, s[of].dst, SIDE_PART, symmUint8, s[of].comm,
+                               gk_stream(s[of].stream)));
+        }
+        for (int i = 0; turn % LOOK == LOOK - 1 && i < SIDES; i++) check_side(&s[i], i, n, turn);
+    }
+    close_side(&s[1]);
+    close_side(&s[0]);
+}
+static void opposite(int n) {
+    if (gk_number("GPU_FAKE", 0)) symm_test_images = 1; /* its kernels need none */
+    gk_begin_forked();
+    gc_env_none();
+    T_FORK(n, opposite_rank, fk_new(0, 0));
+}
+
+static void opposite_orders_of_2(void) {
+    opposite(2);
+}
+static void opposite_orders_of_3(void) {
+    opposite(3);
+}
+
 static void threads_2(void) {
     threads(2);
 }
@@ -281,4 +355,5 @@ static void processes_3(void) {
 }
 
 T_MAIN(T_TIMEOUT(threads_2, 120), T_TIMEOUT(threads_3, 120), T_TIMEOUT(threads_4, 180),
-       T_TIMEOUT(processes_2, 120), T_TIMEOUT(processes_3, 120))
+       T_TIMEOUT(processes_2, 120), T_TIMEOUT(processes_3, 120),
+       T_TIMEOUT(opposite_orders_of_2, 120), T_TIMEOUT(opposite_orders_of_3, 120))
