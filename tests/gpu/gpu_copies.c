@@ -126,7 +126,7 @@ static void call(const rig *g) {
     if (!is_in_place(g) && gives(g)) gk_fill(g->stream, g->src, g->in, 0xEE);
 }
 
-/* Whether the communicator's last call of this rank was moved by copies, as the kernels have noted it. */
+/* Whether the last call of this rank there was moved by copies, as the kernels have noted it. */
 static int was_copied(symmComm_t comm) {
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     symm_gpu_ctl *ctl = (symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
@@ -266,8 +266,8 @@ static void processes(int n) {
 
 /* ---- two communicators ----------------------------------------------------------------------- */
 
-/* Copies of both are given in the one order on some ranks, in the other on the others: those of one
- * communicator must not stand before those of the other in an engine, behind a kernel that waits. */
+/* Copies of both are given in one order on some ranks, in the other on others: those of one
+ * communicator must not stand before the other's in an engine, behind a kernel that waits. */
 enum { SIDES = 2, SIDE_PART = 1 << 20, TURNS = 64, LOOK = 8 };
 typedef struct {
     symmComm_t comm;
