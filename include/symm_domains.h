@@ -6,10 +6,9 @@
  *
  * It serves, in groups and outside of them:
  * - collectives, and reductions of symmRedOpCreatePreMulSum;
- * - symmSend and symmRecv. Those of a group are on one stream. On the host backend a send of up to
- *   3,968 bytes to a rank of another domain ends without its receive, while at most 64 of them are
- *   under way there; others wait for theirs. What MPI has kept of it moves while this rank is in
- *   calls over domains, or of MPI;
+ * - symmSend and symmRecv. On the host backend a send of up to 3,968 bytes to a rank of another
+ *   domain ends without its receive, while at most 64 of them are under way there; others wait for
+ *   theirs. What MPI has kept of it moves while this rank is in calls over domains, or of MPI;
  * - symmCommSplit and symmCommShrink. They make the new communicator in the call, whatever config
  *   says of blocking; over one domain it is an ordinary one. Shrink takes no SYMM_SHRINK_FAILED.
  *   The list must be the same on all ranks that stay, or these wait for each other;

@@ -93,6 +93,49 @@ static void a_call_does_not_wait_for_others(void) {
     run("aab", 1, given_rank);
 }
 
+/* The messages of a group on several streams, of which one may be NULL: behind what each of them
+ * has, and before what each is given next. */
+static void slow_one(void *arg) {
+    usleep(2000);
+    *(uint32_t *)arg = 7;
+}
+typedef struct {
+    const uint32_t *from;
+    uint32_t found;
+} seen;
+static void look_at(void *arg) {
+    ((seen *)arg)->found = *((seen *)arg)->from;
+}
+static void several_rank(int rank, int n, void *arg) {
+    enum { MOST = 1 + STREAMS };
+    world w = begin(arg, rank, n);
+    const int next = (rank + 1) % n, before = (rank + n - 1) % n;
+    for (int round = 0; round < 10; round++) {
+        const int first = round % 2; /* 0: with NULL */
+        uint32_t out[MOST] = {7}, in[MOST] = {0};
+        seen after[MOST];
+        for (int i = 1; i < MOST; i++) T_OK(symmStreamHostFunc(w.s[i], slow_one, &out[i]));
+        T_OK(symmGroupStart());
+        for (int i = first; i < MOST; i++) {
+            T_OK(symmSend(&out[i], 1, symmUint32, next, w.comm, w.s[i]));
+            T_OK(symmRecv(&in[i], 1, symmUint32, before, w.comm, w.s[first + MOST - 1 - i]));
+        }
+        T_OK(symmGroupEnd());
+        for (int i = 1; i < MOST; i++) {
+            after[i] = (seen){.from = &in[first + MOST - 1 - i]};
+            T_OK(symmStreamHostFunc(w.s[i], look_at, &after[i]));
+        }
+        sync_all(&w);
+        for (int i = first; i < MOST; i++) T_EQ(in[i], 7);
+        for (int i = 1; i < MOST; i++) T_EQ(after[i].found, 7);
+    }
+    end(&w);
+}
+static void messages_of_several_streams(void) {
+    run("ab", 0, several_rank);
+    run("aab", 0, several_rank);
+}
+
 /* ---- what a call keeps ----------------------------------------------------------------------- */
 
 /* The program ends its reduction, and changes its counts, before the call is made. */
@@ -331,6 +374,7 @@ static void a_split_comes_behind_streams(void) {
 }
 
 T_MAIN(T_TIMEOUT(calls_keep_their_order, 120), T(a_call_does_not_wait_for_others),
-       T(a_call_keeps_what_it_was_given), T(captured_calls_are_replayed),
-       T(what_is_wrong_is_refused_at_the_call), T_TIMEOUT(streams_hear_of_an_end, 120),
-       T(without_memory_nothing_is_given), T(a_split_comes_behind_streams))
+       T(messages_of_several_streams), T(a_call_keeps_what_it_was_given),
+       T(captured_calls_are_replayed), T(what_is_wrong_is_refused_at_the_call),
+       T_TIMEOUT(streams_hear_of_an_end, 120), T(without_memory_nothing_is_given),
+       T(a_split_comes_behind_streams))

@@ -11,7 +11,11 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "device/host/reduce.h"
+#include "host/comm/comm.h"
 #include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "host/gpu/point.h"
+#include "host/launch/launch.h"
 #include "across_gpu.h"
 
 /* Up to here a send is copied, and ends without its receive. MPI passes on so much at once: what it
@@ -94,6 +98,7 @@ static symmResult_t run(void *arg) {
 typedef struct { /* what a group has queued */
     symmComm_t comm;
     symm_message *m;
+    symmStream_t *streams; /* [room] of the run */
     int n, room;
 } queued;
 
@@ -126,41 +131,77 @@ static symmResult_t give(symm_across *s, symmStream_t stream, const symm_message
     return r;
 }
 
-static int are_on_one_stream(const queued *q) {
-    for (int i = 1; i < q->n; i++)
-        if (q->m[i].stream != q->m->stream) return 0;
-    return 1;
-}
-
-/* On several streams they are refused on this rank alone, which is the end for all: the others
- * wait. */
-static symmResult_t run_now(symm_across *s, const queued *q) {
+static symmResult_t run_now(symm_across *s, const symm_message *m, int n) {
     SYMM_TRY(symm_across_follow(s));
     SYMM_TRY(symm_across_begin(s));
-    const symmResult_t r =
-        are_on_one_stream(q)
-            ? run_all(s, q->m, q->n)
-            : symm_across_fail(s, SYMM_ERR(symmNotSupported,
-                                           "communicator %s: the sends and receives of a group "
-                                           "over several domains must be on one stream",
-                                           s->outer.name));
+    const symmResult_t r = run_all(s, m, n);
+    symm_across_leave(s);
+    return r;
+}
+
+/* Those of several streams are given to one of these. */
+static void put_on(symm_message *m, int n, symmStream_t stream) {
+    for (int i = 0; i < n; i++) m[i].stream = stream;
+}
+
+static symmResult_t run_host(symm_across *s, symm_comm *c, queued *q, int streams) {
+    symmStream_t lead = symm_streams_lead(c, q->streams, streams);
+    if (streams > 1) SYMM_TRY(symm_streams_gather(c, lead, q->streams, streams, NULL, NULL));
+    put_on(q->m, q->n, NULL);
+    SYMM_TRY(lead ? give(s, lead, q->m, q->n) : run_now(s, q->m, q->n));
+    return symm_streams_scatter(c, lead, q->streams, streams, NULL);
+}
+
+static symmResult_t gather_and_run(symm_across *s, symm_comm *c, queued *q, int streams,
+                                   symm_gpu_capture *in, symm_mark *m) {
+    symmStream_t lead = symm_streams_lead(c, q->streams, streams);
+    SYMM_TRY(symm_launch_look(c, lead, in));
+    SYMM_TRY(symm_streams_gather(c, lead, q->streams, streams, in, m));
+    put_on(q->m, q->n, lead);
+    SYMM_TRY(run_all(s, q->m, q->n));
+    return symm_streams_scatter(c, lead, q->streams, streams, m);
+}
+
+/* What is refused on this rank alone is the end for all, as the others wait; of a captured call
+ * nothing has run. */
+static symmResult_t run_gpu(symm_across *s, symm_comm *c, queued *q, int streams) {
+    symm_cuda_scope scope;
+    symm_gpu_capture in = {NULL, 0};
+    symm_mark m = {.seq = 0};
+    SYMM_TRY(symm_across_begin(s));
+    symmResult_t r = symm_gpu_enter(c, &scope);
+    if (!r) {
+        r = gather_and_run(s, c, q, streams, &in, &m);
+        symm_gpu_leave(&scope);
+    }
+    if (m.event) symm_mark_end(c, &m);
+    if (r && !in.graph) r = symm_across_fail(s, r);
     symm_across_leave(s);
     return r;
 }
 
 static symmResult_t run_queued(void *args) {
-    const queued *q = args;
+    queued *q = args;
     symm_across *s;
+    symm_comm *c;
     SYMM_TRY(symm_across_get(q->comm, &s));
-    symmStream_t stream = s->gpu ? NULL : q->m->stream;
-    const symmResult_t r =
-        stream && are_on_one_stream(q) ? give(s, stream, q->m, q->n) : run_now(s, q);
+    symmResult_t r = symm_comm_visit(s->outer.inner, &c);
+    if (!r) {
+        const int streams = symm_message_streams(q->m, q->n, q->streams);
+        if (!s->gpu)
+            r = run_host(s, c, q, streams);
+        else
+            r = streams > 1 ? run_gpu(s, c, q, streams) : run_now(s, q->m, q->n);
+        symm_comm_unvisit(c);
+    }
     symm_outer_put(q->comm);
     return r;
 }
 
 static void drop_queued(void *args) {
-    free(((queued *)args)->m);
+    queued *q = args;
+    free(q->m);
+    free(q->streams);
 }
 
 static symmResult_t tell_queued(const void *args, symm_job_tale *t) {
@@ -180,20 +221,25 @@ static symmResult_t tell_queued(const void *args, symm_job_tale *t) {
 static const symm_job_row queued_row = {
     .run = run_queued, .tell = tell_queued, .drop = drop_queued};
 
+static symmResult_t make_room(queued *q) {
+    const int room = q->room ? 2 * q->room : 16;
+    symm_message *m = SYMM_FAIL_ALLOC(across_queue, realloc(q->m, (size_t)room * sizeof *m));
+    if (m) q->m = m;
+    symmStream_t *streams =
+        SYMM_FAIL_ALLOC(across_queue, realloc(q->streams, (size_t)room * sizeof *streams));
+    if (streams) q->streams = streams;
+    if (!m || !streams) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
+    q->room = room;
+    return symmSuccess;
+}
+
 static symmResult_t queue(symm_across *s, const symm_message *m) {
     void *at;
     SYMM_TRY(symm_across_may_queue(s, s->gpu ? NULL : m->stream));
     SYMM_TRY(symm_group_behind(s->outer.inner, SYMM_JOB_STAYS, &queued_row, sizeof(queued), &at));
     queued *q = at;
     q->comm = s->outer.handle;
-    if (q->n == q->room) {
-        const int room = q->room ? 2 * q->room : 16;
-        symm_message *more =
-            SYMM_FAIL_ALLOC(across_queue, realloc(q->m, (size_t)room * sizeof *more));
-        if (!more) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
-        q->m = more;
-        q->room = room;
-    }
+    if (q->n == q->room) SYMM_TRY(make_room(q));
     SYMM_ASSERT(q->n < q->room);
     q->m[q->n++] = *m;
     return symmSuccess;
@@ -202,8 +248,7 @@ static symmResult_t queue(symm_across *s, const symm_message *m) {
 /* ---- the call -------------------------------------------------------------------------------- */
 
 static symmResult_t message_now(symm_across *s, const symm_message *m) {
-    const queued one = {.m = (symm_message *)m, .n = 1};
-    return m->stream && !s->gpu ? give(s, m->stream, m, 1) : run_now(s, &one);
+    return m->stream && !s->gpu ? give(s, m->stream, m, 1) : run_now(s, m, 1);
 }
 
 symmResult_t symm_across_message(symm_outer *o, const symm_message *m) {

@@ -115,6 +115,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 
 /* Checks the arguments of a message among so many ranks; *bytes: of its buffer. */
 symmResult_t symm_message_check(const symm_message *m, int nranks, uint64_t *bytes);
+/* Each stream of n messages once; how many. */
+int symm_message_streams(const symm_message *m, int n, symmStream_t *streams);
 static inline const char *symm_message_name(const symm_message *m) {
     return m->sends ? "symmSend" : "symmRecv";
 }

@@ -134,8 +134,7 @@ static symmResult_t run_one(symm_comm *c, const symm_message *m) {
     return run_list(c, &list, &m->stream, 1);
 }
 
-/* Each stream once. How many. */
-static int collect_streams(const symm_message *m, int n, symmStream_t *streams) {
+int symm_message_streams(const symm_message *m, int n, symmStream_t *streams) {
     int made = 0, k;
     for (int i = 0; i < n; i++) {
         for (k = made; k > 0 && streams[k - 1] != m[i].stream; k--)
@@ -202,7 +201,7 @@ static symmResult_t run_batch(symm_comm *c, batch *b) {
     for (int i = 0; i < b->n; i++) fill_op(c, &b->calls[i], &l->ops[i], &l->wins[i]);
     l->nchannels = link_channels(c, l->ops, b->n, l->channels);
     SYMM_CHECK(list_check(l));
-    return run_list(c, l, b->streams, collect_streams(b->calls, b->n, b->streams));
+    return run_list(c, l, b->streams, symm_message_streams(b->calls, b->n, b->streams));
 }
 
 static symmResult_t run_queued(void *p) {
@@ -230,7 +229,8 @@ static symmResult_t tell_queued(const void *p, symm_job_tale *t) {
     *t = (symm_job_tale){.calls = b->n, .messages = b->n, .kernels = 1};
     snprintf(t->text, sizeof t->text,
              "communicator %s, rank %d: %d sends and %d receives of %d streams, in one kernel",
-             c->name, c->rank, sends, b->n - sends, collect_streams(b->calls, b->n, b->streams));
+             c->name, c->rank, sends, b->n - sends,
+             symm_message_streams(b->calls, b->n, b->streams));
     symm_comm_unvisit(c);
     return symmSuccess;
 }

@@ -50,6 +50,20 @@ void symm_host_task_unreachable(const symm_outcome *o, char *text, size_t cap);
 symmResult_t symm_host_task_left(symm_comm *c, const symm_outcome *left, const char *call,
                                  const char *alone);
 
+/* ---- streams.c: one call for several streams ------------------------------------------------- */
+
+/* It runs on this one: on the host backend on NULL if that is among them, as its work ends in the
+ * call. */
+symmStream_t symm_streams_lead(const symm_comm *c, const symmStream_t *streams, int n);
+/* What `lead` is given next comes behind all that the others have. symmInvalidUsage where not all
+ * are recorded into one capture, or none is. in, m: on GPUs what captures the lead, and a mark that
+ * the caller ends. */
+symmResult_t symm_streams_gather(symm_comm *c, symmStream_t lead, const symmStream_t *streams,
+                                 int n, const symm_gpu_capture *in, symm_mark *m);
+/* The others come behind all that `lead` has. */
+symmResult_t symm_streams_scatter(const symm_comm *c, symmStream_t lead,
+                                  const symmStream_t *streams, int n, symm_mark *m);
+
 /* ---- launch_host.c, launch_messages.c, launch_onesided.c: the host backend ------------------- */
 
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,

@@ -62,49 +62,6 @@ static symmResult_t run_task(void *p) {
     return r;
 }
 
-/* ---- order among the streams of a group ------------------------------------------------------ */
-
-/* Whether both are recorded into one capture, or neither is. */
-static symmResult_t check_together(symmStream_t a, symmStream_t b) {
-    uint64_t ia = 0, ib = 0;
-    if (symm_stream_capture(a, &ia) < 1) ia = 0;
-    if (symm_stream_capture(b, &ib) < 1) ib = 0;
-    if (ia == ib) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage,
-                    "sends and receives of one group are on streams %p and %p, which are not "
-                    "recorded into the same capture",
-                    (void *)a, (void *)b);
-}
-
-/* What `stream` is given next comes behind what `last` has. */
-static symmResult_t follow(symmStream_t stream, symmStream_t last) {
-    symm_order point;
-    if (symm_stream_capturing(last)) return symm_stream_follow_captured(stream, last);
-    symm_order_take(last, &point);
-    return symm_order_wait(stream, point);
-}
-
-/* The list runs on one of the streams: NULL if that is among them, as its work ends in the call. */
-static symmStream_t lead_of(const symmStream_t *streams, int n) {
-    for (int i = 0; i < n; i++)
-        if (!streams[i]) return NULL;
-    return streams[0];
-}
-
-static symmResult_t gather(symmStream_t lead, const symmStream_t *streams, int n) {
-    for (int i = 0; i < n; i++)
-        if (streams[i] != lead) SYMM_TRY(check_together(lead, streams[i]));
-    for (int i = 0; i < n; i++)
-        if (streams[i] != lead) SYMM_TRY(follow(lead, streams[i]));
-    return symmSuccess;
-}
-
-static symmResult_t scatter(symmStream_t lead, const symmStream_t *streams, int n) {
-    for (int i = 0; lead && i < n; i++)
-        if (streams[i] != lead) SYMM_TRY(follow(streams[i], lead));
-    return symmSuccess;
-}
-
 /* ---- launching ------------------------------------------------------------------------------- */
 
 static task make_task(symm_comm *c, symm_p2p_list *l) {
@@ -145,10 +102,11 @@ static symmResult_t launch(symm_comm *c, symm_p2p_list *list, symmStream_t strea
 
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams) {
-    const symmStream_t lead = lead_of(streams, nstreams);
+    const symmStream_t lead = symm_streams_lead(c, streams, nstreams);
     SYMM_ASSERT(nstreams > 0 && nstreams <= list->n);
     if (lead) SYMM_TRY(symm_stream_check(lead));
-    if (nstreams > 1) SYMM_TRY(gather(lead, streams, nstreams));
+    if (nstreams == 1) return launch(c, list, lead);
+    SYMM_TRY(symm_streams_gather(c, lead, streams, nstreams, NULL, NULL));
     SYMM_TRY(launch(c, list, lead));
-    return nstreams > 1 ? scatter(lead, streams, nstreams) : symmSuccess;
+    return symm_streams_scatter(c, lead, streams, nstreams, NULL);
 }

@@ -97,36 +97,13 @@ static const symm_gpu_call messages = {launch, hold};
 
 /* ---- several streams in a group -------------------------------------------------------------- */
 
-/* `to` comes behind all that `from` has. */
-static symmResult_t follow(symm_mark *m, symmStream_t to, symmStream_t from) {
-    cu_result cu = symm_mark_record(m, from);
-    if (!cu) cu = symm_mark_await(m, to);
-    return symm_gpu_order_error(cu, to);
-}
-
-/* All are recorded into one capture, or none is. */
-static symmResult_t look_all(symm_comm *c, const symmStream_t *streams, int n,
-                             symm_gpu_capture *in) {
-    SYMM_TRY(symm_launch_look(c, streams[0], in));
-    for (int i = 1; i < n; i++) {
-        symm_gpu_capture other;
-        SYMM_TRY(symm_launch_look(c, streams[i], &other));
-        if (other.id != in->id)
-            return SYMM_ERR(symmInvalidUsage,
-                            "sends and receives of one group are on streams %p and %p, which are "
-                            "not recorded into the same capture",
-                            (void *)streams[0], (void *)streams[i]);
-    }
-    return symmSuccess;
-}
-
 static symmResult_t run(symm_comm *c, symm_p2p_list *l, const symmStream_t *streams, int n,
                         symm_gpu_capture *in, symm_mark *m) {
-    SYMM_TRY(look_all(c, streams, n, in));
-    for (int i = 1; i < n; i++) SYMM_TRY(follow(m, streams[0], streams[i]));
-    SYMM_TRY(symm_launch_uncounted(c, &messages, l, streams[0], in));
-    for (int i = 1; i < n; i++) SYMM_TRY(follow(m, streams[i], streams[0]));
-    return symmSuccess;
+    const symmStream_t lead = symm_streams_lead(c, streams, n);
+    SYMM_TRY(symm_launch_look(c, lead, in));
+    SYMM_TRY(symm_streams_gather(c, lead, streams, n, in, m));
+    SYMM_TRY(symm_launch_uncounted(c, &messages, l, lead, in));
+    return symm_streams_scatter(c, lead, streams, n, m);
 }
 
 symmResult_t symm_launch_messages_gpu(symm_comm *c, symm_p2p_list *list,
