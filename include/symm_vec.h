@@ -37,7 +37,8 @@ typedef struct {
 #define SYMM_VEC_CONFIG_INITIALIZER \
     { sizeof(symmVecConfig_t), SYMM_VERSION_CODE, 0, 0, 0, NULL }
 
-/* Makes an empty vector. config NULL: the defaults. Order: collective. */
+/* Makes an empty vector. config NULL: the defaults. Order: collective.
+ * Errors: symmMismatch: the configs differ. */
 SYMM_API symmResult_t symmVecCreate(symmComm_t comm, const symmVecConfig_t *config, symmVec_t *vec);
 /* Ends it here, as symmHeapDestroy. Order: local. */
 SYMM_API symmResult_t symmVecDestroy(symmVec_t vec);

@@ -348,6 +348,33 @@ static void other_sizes_are_found_at_the_next_collective(void) {
     both(diverge);
 }
 
+/* Another object, or one that is fixed: told at once, and nothing has happened. */
+static void make_apart(void *arg) {
+    hk *k = arg;
+    symmVecConfig_t c = SYMM_VEC_CONFIG_INITIALIZER;
+    symmHeapConfig_t as_heap = hk_config(4 * HK_MB, 0, 0);
+    symmVec_t vec = NULL;
+    symmHeap_t heap = NULL;
+    c.max = c.chunk = as_heap.chunk = 4 * HK_MB;
+    c.flags = k->rank == 2 ? SYMM_VEC_FIXED : 0;
+    T_ERR(symmVecCreate(k->comm, &c, &vec), symmMismatch);
+    T_MSG(symmGetLastError(NULL),
+          "rank 0 makes a vector that may move, rank 2 a vector that is SYMM_VEC_FIXED");
+    c.flags = 0;
+    T_ERR(k->rank == 1 ? symmHeapCreate(k->comm, &as_heap, &heap)
+                       : symmVecCreate(k->comm, &c, &vec),
+          symmMismatch);
+    T_MSG(symmGetLastError(NULL), "rank 0 makes a vector that may move, rank 1 a heap");
+    T_CHECK(!vec && !heap);
+    T_OK(symmVecCreate(k->comm, &c, &vec));
+    T_OK(symmVecGrow(vec, 5 * HK_MB));
+    T_OK(symmVecDestroy(vec));
+}
+static void ranks_that_make_other_objects_are_told_at_once(void) {
+    T_EXPECT_WARNINGS();
+    both(make_apart);
+}
+
 /* Who shrinks to another size is told at once, and nothing has happened. */
 static void shrink_apart(void *arg) {
     hk *k = arg;
@@ -470,6 +497,7 @@ T_MAIN(T(growth_in_place_moves_nothing_and_needs_the_new_bytes_only),
        T(shrinking_gives_back_whole_pieces), T(what_to_set_is_said_where_addresses_run_out),
        T(wrong_calls_get_a_code_and_change_nothing),
        T(other_sizes_are_found_at_the_next_collective),
+       T(ranks_that_make_other_objects_are_told_at_once),
        T(ranks_that_shrink_to_other_sizes_are_told_at_once),
        T(a_failure_on_one_rank_changes_nothing),
        T(a_first_growth_that_fails_on_one_rank_changes_nothing),

@@ -21,7 +21,7 @@ typedef struct {
 } create_args;
 
 typedef struct { /* what the ranks compare */
-    int32_t code, fit, guard, serial;
+    int32_t code, fit, guard, serial, kind, fixed;
     uint64_t reserve, sym, chunk;
 } terms;
 
@@ -100,10 +100,19 @@ static symmResult_t make_record(symm_comm *c, int kind, const symmHeapConfig_t *
     return symmSuccess;
 }
 
+static const char *kind_name(const terms *t) {
+    if (t->kind == SYMM_KIND_HEAP) return "heap";
+    if (t->kind == SYMM_KIND_DEVCOMM) return "device communicator";
+    return t->fixed ? "vector that is SYMM_VEC_FIXED" : "vector that may move";
+}
+
 /* Every rank sees the same terms, so all return the same. */
 static symmResult_t compare(const symm_comm *c, const terms *all) {
     for (int r = 1; r < c->nranks; r++) {
         const terms *a = &all[0], *b = &all[r];
+        if (a->kind != b->kind || a->fixed != b->fixed)
+            return SYMM_ERR(symmMismatch, "creating a heap: rank 0 makes a %s, rank %d a %s",
+                            kind_name(a), r, kind_name(b));
         if (a->serial == b->serial && a->fit == b->fit && a->guard == b->guard &&
             a->reserve == b->reserve && a->sym == b->sym && a->chunk == b->chunk)
             continue;
@@ -120,9 +129,12 @@ static symmResult_t compare(const symm_comm *c, const terms *all) {
 }
 
 /* All ranks make the same heap. If one has failed, or its terms differ, all fail. */
-static symmResult_t agree_terms(symm_comm *c, symmResult_t status, const symmHeapConfig_t *k) {
+static symmResult_t agree_terms(symm_comm *c, symmResult_t status, int kind, int fixed,
+                                const symmHeapConfig_t *k) {
     terms all[SYMM_MAX_RANKS];
     terms mine = {.code = (int32_t)status,
+                  .kind = kind,
+                  .fixed = fixed,
                   .fit = k->fit,
                   .guard = k->guard,
                   .serial = (int32_t)c->heaps.serial,
@@ -140,8 +152,8 @@ static void handle_gone(void *obj) {
 }
 
 /* A rank that has failed still takes part, so that all ranks return its error. */
-symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *k,
-                              symm_heap **out) {
+symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, int fixed,
+                              symmHeapConfig_t *k, symm_heap **out) {
     symm_heap *h = NULL;
     void *handle = NULL;
     c->heaps.serial++;
@@ -149,7 +161,7 @@ symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmH
     if (!status) settle_config(c, k, kind);
     if (!status) status = make_record(c, kind, k, &h);
     if (!status) status = symm_handle_new(kind, h, handle_gone, &handle);
-    SYMM_TRY_GOTO(agree_terms(c, status, k), drop_record);
+    SYMM_TRY_GOTO(agree_terms(c, status, kind, fixed, k), drop_record);
     SYMM_TRY_GOTO(symm_ledger_open(c, status, "creating a heap", &h->ledger), drop_record);
     SYMM_TRY_GOTO(symm_region_open(c, status, h->reserve, "creating a heap", &h->region),
                   drop_record);
@@ -158,6 +170,7 @@ symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmH
     if (status) goto discard;
     h->handle = handle;
     h->kind = kind;
+    h->fixed = fixed;
     symm_heap_say_range(h);
     symm_comm_ref(c);
     symm_heap_link(c, h);
@@ -184,7 +197,7 @@ static symmResult_t create_job(void *p) {
     symmResult_t r = s.status;
     if (!r && !a->heap) r = SYMM_ERR(symmInvalidArgument, "heap is NULL");
     a->config.name = a->name;
-    r = symm_heap_create(s.c, r, SYMM_KIND_HEAP, &a->config, &h);
+    r = symm_heap_create(s.c, r, SYMM_KIND_HEAP, 0, &a->config, &h);
     if (!r) *a->heap = h->handle;
     return symm_setup_leave(&s, r);
 }

@@ -190,9 +190,9 @@ symmResult_t symm_heap_try_resize(symm_heap *h, uint64_t bytes);
 
 /* ---- heap_create.c ---- */
 /* [collective] A heap, or the one of a vector: config checked here, its name copied. status: this
- * rank's so far. */
-symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *config,
-                              symm_heap **out);
+ * rank's so far. fixed: a vector that must not move. */
+symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, int fixed,
+                              symmHeapConfig_t *config, symm_heap **out);
 
 /* ---- heap_grow.c ---- */
 /* As symm_heap_more, in a larger region: all that SYM has is mapped there too. LOCAL is empty.

@@ -197,7 +197,7 @@ static symmResult_t create(symm_comm *c, symmResult_t status, const create_args 
                         (unsigned long long)bytes, (unsigned long long)c->room);
     k.chunk = k.reserve = k.symBytes = symm_heap_round(bytes ? bytes : 1, c->caps.granularity);
     k.name = "device";
-    SYMM_TRY(symm_heap_create(c, symmSuccess, SYMM_KIND_DEVCOMM, &k, &h));
+    SYMM_TRY(symm_heap_create(c, symmSuccess, SYMM_KIND_DEVCOMM, 0, &k, &h));
     status = symm_comm_agree(c, clear(c, h, k.symBytes), STAGE);
     if (status) {
         symm_heap_close(c, h);

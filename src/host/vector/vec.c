@@ -63,14 +63,12 @@ static symmResult_t create_job(void *p) {
     symmHeapConfig_t k = SYMM_HEAP_CONFIG_INITIALIZER;
     SYMM_TRY(symm_setup_enter(a->comm, &s));
     symmResult_t r = s.status ? s.status : check_config(a);
+    const int fixed = (a->config.flags & SYMM_VEC_FIXED) != 0;
     k.reserve = a->config.max;
     k.chunk = a->config.chunk;
     k.name = a->name;
-    r = symm_heap_create(s.c, r, SYMM_KIND_VEC, &k, &h);
-    if (!r) {
-        h->fixed = (a->config.flags & SYMM_VEC_FIXED) != 0;
-        *a->vec = h->handle;
-    }
+    r = symm_heap_create(s.c, r, SYMM_KIND_VEC, fixed, &k, &h);
+    if (!r) *a->vec = h->handle;
     return symm_setup_leave(&s, r);
 }
 
