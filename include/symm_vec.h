@@ -45,7 +45,8 @@ SYMM_API symmResult_t symmVecDestroy(symmVec_t vec);
 
 /* Reserves addresses for `bytes`. If it has fewer, it moves. On all ranks or on none.
  * Order: collective.
- * Errors: symmOutOfMemory: it is SYMM_VEC_FIXED and would have to move. */
+ * Errors: symmOutOfMemory: it is SYMM_VEC_FIXED and would have to move. symmMismatch: the ranks
+ * reserve addresses for other lengths. */
 SYMM_API symmResult_t symmVecReserve(symmVec_t vec, size_t bytes);
 /* Makes it `bytes` long; new bytes are uninitialised. Nobody is waited for if memory lies behind
  * that many bytes already. Otherwise memory for the rest is mapped, on all ranks or on none. It

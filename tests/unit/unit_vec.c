@@ -348,7 +348,29 @@ static void other_sizes_are_found_at_the_next_collective(void) {
     both(diverge);
 }
 
-/* Another object, or one that is fixed: told at once, and nothing has happened. */
+/* Addresses of another length: told at once, and nothing has happened. */
+static void reserve_apart(void *arg) {
+    hk *k = arg;
+    symmVec_t vec = make(k, 4 * HK_MB, 0);
+    T_OK(symmVecGrow(vec, 3 * HK_MB));
+    paint(k, vec, 0);
+    char *at = part(vec, k->rank);
+    T_ERR(symmVecReserve(vec, (k->rank == 1 ? 40 : 20) * HK_MB), symmMismatch);
+    T_MSG(symmGetLastError(NULL),
+          "moving a vector: rank 0 reserves addresses for 20971520 bytes, rank 1 for 41943040");
+    T_CHECK(part(vec, k->rank) == at);
+    seen(k, vec);
+    T_OK(symmVecGrow(vec, 9 * HK_MB));
+    paint(k, vec, 3 * HK_MB);
+    seen(k, vec);
+    T_OK(symmVecDestroy(vec));
+}
+static void ranks_that_reserve_other_lengths_are_told_at_once(void) {
+    T_EXPECT_WARNINGS();
+    both(reserve_apart);
+}
+
+/* Another object, or one that is fixed: likewise. */
 static void make_apart(void *arg) {
     hk *k = arg;
     symmVecConfig_t c = SYMM_VEC_CONFIG_INITIALIZER;
@@ -497,6 +519,7 @@ T_MAIN(T(growth_in_place_moves_nothing_and_needs_the_new_bytes_only),
        T(shrinking_gives_back_whole_pieces), T(what_to_set_is_said_where_addresses_run_out),
        T(wrong_calls_get_a_code_and_change_nothing),
        T(other_sizes_are_found_at_the_next_collective),
+       T(ranks_that_reserve_other_lengths_are_told_at_once),
        T(ranks_that_make_other_objects_are_told_at_once),
        T(ranks_that_shrink_to_other_sizes_are_told_at_once),
        T(a_failure_on_one_rank_changes_nothing),

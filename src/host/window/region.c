@@ -121,13 +121,19 @@ static void range_drop(symm_range *g) {
 
 typedef struct { /* of thread ranks */
     int32_t code, pad;
-    uint64_t id;
+    uint64_t id, bytes;
 } meeting;
+
+/* Every rank sees all sizes, so all return this. */
+static symmResult_t differ(const char *stage, uint64_t first, int rank, uint64_t bytes) {
+    return SYMM_ERR(symmMismatch, "%s: rank 0 reserves addresses for %llu bytes, rank %d for %llu",
+                    stage, (unsigned long long)first, rank, (unsigned long long)bytes);
+}
 
 /* Rank 0 reserves for all. Its reference stays until all have agreed that they have theirs. */
 static symmResult_t open_threads(symm_comm *c, symmResult_t status, uint64_t bytes,
                                  const char *stage, symm_region *r) {
-    meeting all[SYMM_MAX_RANKS], mine = {0, 0, 0};
+    meeting all[SYMM_MAX_RANKS], mine = {.bytes = bytes};
     symm_range *g = NULL;
     if (!status && c->rank == 0) status = range_new(c, bytes, &g);
     mine.code = (int32_t)status;
@@ -136,6 +142,11 @@ static symmResult_t open_threads(symm_comm *c, symmResult_t status, uint64_t byt
     if (status) goto drop;
     int bad = 0;
     for (int p = 0; p < c->nranks; p++) bad |= all[p].code;
+    for (int p = 1; !bad && p < c->nranks; p++)
+        if (all[p].bytes != all[0].bytes) {
+            status = differ(stage, all[0].bytes, p, all[p].bytes);
+            goto drop;
+        }
     status = (symmResult_t)mine.code;
     if (!bad && c->rank && !(g = range_find(all[0].id)))
         status = SYMM_ERR(symmRemoteError, "rank 0 has given up %s", stage);
@@ -155,6 +166,11 @@ static symmResult_t open_processes(symm_comm *c, symmResult_t status, uint64_t b
     symm_slot *slot;
     int shared;
     SYMM_TRY(symm_exchange(c, status, &b, stage, all, &slot, &shared));
+    for (int p = 1; p < c->nranks; p++)
+        if (all[p].total != all[0].total) {
+            symm_slot_discard(c->space, slot);
+            return differ(stage, all[0].total, p, all[p].total);
+        }
     *r = (symm_region){.c = c,
                        .slot = slot,
                        .base = c->space->base + slot->off,
