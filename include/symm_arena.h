@@ -11,6 +11,7 @@
  * be handed out at once to later work of the same stream. Where memory goes to another stream, that
  * one waits for the point of the free, in stream order: nobody synchronises, and no stream is asked
  * how far it is. The NULL stream of the host backend is the caller itself: there allocation waits.
+ * In a function that a stream runs, which must not wait, it gets other memory instead.
  * CUDA's per-thread default stream is refused (symmInvalidArgument), because it is another stream
  * in each thread; NULL is the legacy stream, however the program was compiled.
  *

@@ -147,5 +147,73 @@ static void a_capture_that_begins_before_the_wait(void) {
     close_held(&h);
 }
 
+/* ---- a function that a stream runs ----------------------------------------------------------- */
+
+typedef struct { /* what one takes for the NULL stream */
+    symm_arena *a;
+    uint64_t bytes, off;
+    symmResult_t status;
+} inside;
+
+static void take_inside(void *arg) {
+    inside *in = arg;
+    in->status = symm_arena_take(in->a, NULL, in->bytes, U, &in->off);
+}
+
+static inside take_in(const held *h, symmStream_t t, uint64_t bytes) {
+    inside in = {.a = h->f->a, .bytes = bytes};
+    T_OK(symmStreamHostFunc(t, take_inside, &in));
+    T_OK(symmStreamSynchronize(t));
+    return in;
+}
+
+/* It must not wait for what another stream freed, so it gets other bytes, and those as soon as the
+ * work before their free has ended. */
+static void what_a_function_must_not_wait_for_is_skipped(void) {
+    held h = open_held(320 * KB);
+    symmStream_t t;
+    T_EXPECT_WARNINGS();
+    T_OK(symmStreamCreate(&t));
+    const uint64_t large = take_as(h.f, h.s, 64 * KB, U), small = take_as(h.f, h.s, 16 * KB, U);
+    T_OK(symm_arena_give(h.f->a, h.s, large));
+    T_OK(symm_arena_give(h.f->a, h.s, small));
+    const inside first = take_in(&h, t, 64 * KB), mine = take_in(&h, t, 32 * KB);
+    T_OK(first.status);
+    T_OK(mine.status);
+    T_CHECK(first.off != large && mine.off / (64 * KB) != large / (64 * KB));
+    /* Another stream frees a block of the function's thread, whose superblock is full. */
+    T_OK(take_in(&h, t, 32 * KB).status);
+    T_OK(symm_arena_give(h.f->a, h.s, mine.off));
+    const inside next = take_in(&h, t, 32 * KB);
+    T_OK(next.status);
+    T_CHECK(next.off != mine.off);
+    T_EQ(take_in(&h, t, 64 * KB).status, symmOutOfMemory);
+    T_EQ(h.f->a->waits, 0);
+    atomic_store(&gate, 1);
+    T_OK(symmStreamSynchronize(h.s));
+    const inside last = take_in(&h, t, 64 * KB);
+    T_OK(last.status);
+    T_EQ(last.off, large);
+    T_OK(symmStreamDestroy(t));
+    close_held(&h);
+}
+
+/* However long it is: in one step, not one for each superblock. */
+static void a_long_range_is_skipped_at_once(void) {
+    held h = open_held(8 * AK_GB);
+    symmStream_t t;
+    T_OK(symmStreamCreate(&t));
+    const uint64_t large = take_as(h.f, h.s, 7 * AK_GB, U);
+    T_OK(symm_arena_give(h.f->a, h.s, large));
+    const inside in = take_in(&h, t, KB);
+    T_OK(in.status);
+    T_CHECK(in.off < large || in.off >= large + 7 * AK_GB);
+    T_EQ(count(h.f).supers, 1);
+    atomic_store(&gate, 1);
+    T_OK(symmStreamDestroy(t));
+    close_held(&h);
+}
+
 T_MAIN(T(a_captured_streams_work_is_waited_for), T(a_destroyed_streams_work_is_waited_for),
-       T(a_capture_that_begins_before_the_wait), T(what_a_thread_waits_for_is_nobodys))
+       T(a_capture_that_begins_before_the_wait), T(what_a_thread_waits_for_is_nobodys),
+       T(what_a_function_must_not_wait_for_is_skipped), T(a_long_range_is_skipped_at_once))

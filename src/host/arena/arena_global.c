@@ -314,6 +314,18 @@ static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
     return SYMM_PLACE_NONE;
 }
 
+/* Under the lock: of the free bytes behind the block, in the engine's order, what the entry bars
+ * too is taken, in the engine's offsets. So each entry is skipped in one step. */
+static uint64_t take_rest(symm_arena *a, uint64_t off, uint64_t bytes, const symm_pending *e) {
+    const uint64_t room = symm_round_up(bytes, SYMM_ARENA_UNIT), at = flip(a, off, room) + room;
+    const uint64_t end = flip(a, e->off, e->end - e->off) + e->end - e->off;
+    symm_piece q;
+    if (at >= end || !symm_place_at(a->place, at, &q) || q.used || q.off > at)
+        return SYMM_PLACE_NONE;
+    const uint64_t stop = q.off + q.bytes < end ? q.off + q.bytes : end;
+    return symm_place_take_at(a->place, at, stop - at, 0) ? SYMM_PLACE_NONE : at;
+}
+
 /* Under the lock. Bytes for which s cannot be made to wait are skipped: they stay taken until the
  * engine has found others. */
 static symmResult_t find(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
@@ -328,10 +340,12 @@ static symmResult_t find(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t 
     if (*off == SYMM_PLACE_NONE)
         return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the record of %llu bytes",
                         a->name, (unsigned long long)bytes);
-    if (!symm_pending_barred(a, &a->pending, *off, *off + bytes, s)) return symmSuccess;
-    const uint64_t barred = *off;
+    const symm_pending *e = symm_pending_barred(a, &a->pending, *off, *off + bytes, s);
+    if (!e) return symmSuccess;
+    const uint64_t barred = *off, rest = take_rest(a, barred, bytes, e);
     symmResult_t status = find(a, sub, s, bytes, align, last, off);
     (void)engine_give(a, barred, 0);
+    if (rest != SYMM_PLACE_NONE) symm_place_give(a->place, rest);
     return status;
 }
 

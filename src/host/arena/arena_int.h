@@ -54,6 +54,7 @@ typedef struct {
     void (*end)(void *ctx); /* all points were dropped */
     void *ctx;
     int recycles; /* the handle of a stream that is gone may become another stream's */
+    int here;     /* who takes memory for the NULL stream waits itself */
     int dear;     /* a point costs driver calls: none is taken while one stream is alone */
 } symm_arena_order;
 
@@ -439,10 +440,12 @@ void symm_pending_add(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t
 int symm_pending_loose(symm_pendings *list, uint64_t off, uint64_t end, symmStream_t s);
 /* Takes the point of such entries now. */
 void symm_pending_settle(symm_arena *a, symm_pendings *list, symmStream_t s);
-/* 1 if s cannot have [off, end) now: it was freed on another stream, whose point is needed and
- * cannot be taken. */
-int symm_pending_barred(const symm_arena *a, const symm_pendings *list, uint64_t off, uint64_t end,
-                        symmStream_t s);
+/* Whether s can be made to wait now. A function that a stream runs must not wait itself. */
+int symm_pending_may_wait(const symm_arena *a, symmStream_t s);
+/* Not NULL: s cannot have [off, end) now, because of that entry: it was freed on another stream,
+ * whose point is needed and cannot be taken, or is not reached, and s must not wait. */
+const symm_pending *symm_pending_barred(const symm_arena *a, const symm_pendings *list,
+                                        uint64_t off, uint64_t end, symmStream_t s);
 /* s takes [off, end): entries on it leave the list, and those of other streams go to *out. */
 void symm_pending_for(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
                       symmStream_t s, symm_pendings *out);

@@ -243,7 +243,7 @@ symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int la
         symmResult_t status = symmSuccess;
         if (stripe && *off != SYMM_PLACE_NONE) tally(sub, bytes, align, *off);
         if (*off == SYMM_PLACE_NONE && !stripe) {
-            status = symm_sub_drain(sub, 1);
+            status = symm_sub_drain(sub, symm_pending_may_wait(a, symm_sub_stream(sub)));
             if (!status) *off = place_here(sub, bytes, align, &why);
         }
         symm_sub_unlock(sub);

@@ -153,7 +153,8 @@ const symm_arena_order symm_arena_order_host = {.take = host_take,
                                                 .check = host_check,
                                                 .able = host_able,
                                                 .still = host_still,
-                                                .end = host_end};
+                                                .end = host_end,
+                                                .here = 1};
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
@@ -289,10 +290,17 @@ static int loose_in(const symm_pendings *list, uint64_t off, uint64_t end, symmS
     return -1;
 }
 
-int symm_pending_barred(const symm_arena *a, const symm_pendings *list, uint64_t off, uint64_t end,
-                        symmStream_t s) {
-    const int i = loose_in(list, off, end, s);
-    return i >= 0 && !a->order.able(a->order.ctx, list->at[i].stream);
+int symm_pending_may_wait(const symm_arena *a, symmStream_t s) {
+    return s || !a->order.here || !symm_stream_depth;
+}
+
+const symm_pending *symm_pending_barred(const symm_arena *a, const symm_pendings *list,
+                                        uint64_t off, uint64_t end, symmStream_t s) {
+    const int i = loose_in(list, off, end, s), may = symm_pending_may_wait(a, s);
+    if (i >= 0) return a->order.able(a->order.ctx, list->at[i].stream) ? NULL : &list->at[i];
+    for (const symm_pending *e = list->at; !may && e < list->at + list->n; e++)
+        if (overlaps(e, off, end) && !a->order.idle(a->order.ctx, e->stream, &e->point)) return e;
+    return NULL;
 }
 
 /* Removes [off, end) from entry i. Without memory for a second part it stays whole, and somebody
