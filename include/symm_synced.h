@@ -27,9 +27,11 @@
  * Another call is refused during a capture if it would have to copy, or to clear a device side that
  * was there before Discard (symmInvalidUsage).
  *
- * Order: local, all calls. SYM buffers: the first call that allocates the device side (Gpu,
- * MutableGpu, Push, Publish or Ref, whichever comes first), SetGpu and Destroy count as
- * symmHeapAlloc and symmHeapFree of the heap: same order on all ranks.
+ * Order: local, all calls. SYM buffers: those that allocate or free count as symmHeapAlloc and
+ * symmHeapFree of the heap: same order on all ranks. The device side is allocated by the first of
+ * Gpu, MutableGpu, Push and Ref of the data that finds none, so once more after SetGpu and Discard;
+ * the word of the generation by the first of these, Publish and Ref of the word. SetGpu and Destroy
+ * free.
  * Threads: one buffer is used by one thread at a time.
  * GPUs: the host side is pinned memory. Allocating it may wait for work of the device, once a
  * buffer. Conventions as in symm.h. */
