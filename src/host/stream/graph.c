@@ -174,8 +174,9 @@ static void count_step(struct symm_graph *g, struct symm_lane *lane) {
  * too. */
 static void run_lane(struct symm_graph *g, struct symm_lane *lane, uint64_t ticket) {
     struct frame frame = {g, frames};
+    const int depth = symm_stream_depth;
     frames = &frame;
-    symm_stream_depth++;
+    symm_stream_depth = depth + 1;
     for (size_t k = 0; k < lane->n; k++) {
         const struct symm_step *step = &lane->steps[k];
         symmResult_t result = symmSuccess;
@@ -186,7 +187,7 @@ static void run_lane(struct symm_graph *g, struct symm_lane *lane, uint64_t tick
         if (result) note_error(g, result);
         if (g->threads) count_step(g, lane);
     }
-    symm_stream_depth--;
+    symm_stream_depth = depth; /* a step that has forked made it 0 in the child */
     frames = frame.outer;
 }
 

@@ -46,7 +46,7 @@ void symm_tasks_check(const struct symm_stream *s) {
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static pthread_once_t spin_once = PTHREAD_ONCE_INIT;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int spin_polls;
 
 /* Cores that this process may use, not cores of the machine: a rank bound to one core must not
@@ -54,6 +54,16 @@ static int spin_polls;
 static void count_cores(void) {
     const int cores = symm_cores(NULL, 0);
     spin_polls = (cores ? cores : (int)sysconf(_SC_NPROCESSORS_ONLN)) > 1 ? POLLS : 0;
+}
+
+/* A child that a task has forked is no worker: nobody waits for what it does. */
+static void forked(void) {
+    symm_stream_depth = 0;
+}
+
+static void open_once(void) {
+    count_cores();
+    pthread_atfork(NULL, NULL, forked);
 }
 
 static void pause_core(void) {
@@ -157,7 +167,7 @@ static void block_signals(sigset_t *old) {
 symmResult_t symm_stream_thread(pthread_t *thread, void *(*fn)(void *), void *arg,
                                 const char *name) {
     sigset_t old;
-    pthread_once(&spin_once, count_cores);
+    pthread_once(&once, open_once);
     block_signals(&old);
     int err = SYMM_FAIL_CODE(stream_thread, EAGAIN, pthread_create(thread, NULL, fn, arg));
     pthread_sigmask(SIG_SETMASK, &old, NULL);
