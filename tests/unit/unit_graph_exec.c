@@ -1,9 +1,11 @@
 /* unit_graph_exec.c - executables of host graphs: in which orders graph and executables end, what
  * keeps running, and handles that are none. Capture and replay: unit_graph.c. */
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "base/fail.h"
 #include "base/stats.h"
 #include "base/status.h"
 #include "host/stream/stream_int.h"
@@ -264,6 +266,46 @@ static void a_graph_goes_while_an_executable_is_made(void) {
     T_OK(symmStreamDestroy(s));
 }
 
+/* ---- a graph that is launched into a capture ------------------------------------------------- */
+
+static symmResult_t agrees(void *obj) {
+    (void)obj;
+    return symmSuccess;
+}
+static const symm_graph_user told = {.retain = retain, .release = release, .begin = agrees};
+
+/* The memory of 1,000 captures that had none for the second of two holds. A sanitizer keeps what
+ * was freed, and finds what was not itself. */
+static void a_copy_without_memory_leaves_nothing(void) {
+    enum { TIMES = 1000, WARM = 10 };
+    static atomic_int objs[2];
+    symmStream_t s;
+    symmGraph_t g;
+    size_t before = 0;
+    T_EXPECT_WARNINGS();
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamBeginCapture(s));
+    for (int i = 0; i < 2; i++) T_OK(symm_stream_capture_hold(s, &objs[i], &told));
+    T_OK(symmStreamEndCapture(s, &g));
+    symmGraphExec_t e = make(g);
+    for (int i = 0; i < TIMES; i++) {
+        symmGraph_t none;
+        if (i == WARM) before = mallinfo2().uordblks;
+        T_OK(symmStreamBeginCapture(s));
+        T_EQ(symm_fail_arm("graph_hold:error:2"), 0);
+        T_ERR(symmGraphLaunch(e, s), symmOutOfMemory);
+        T_EQ(symm_fail_arm(""), 0);
+        T_ERR(symmStreamEndCapture(s, &none), symmOutOfMemory);
+    }
+    const size_t after = mallinfo2().uordblks;
+    T_CHECKF(after < before + TIMES, "%zu bytes are in use, %zu before", after, before);
+    for (int i = 0; i < 2; i++) T_EQ(atomic_load(&objs[i]), 1);
+    T_OK(symmGraphExecDestroy(e));
+    T_OK(symmGraphDestroy(g));
+    T_OK(symmStreamDestroy(s));
+}
+
 T_MAIN(T(graph_and_executables_end_in_any_order), T(what_is_no_graph_or_executable_is_refused),
        T(destroying_an_executable_waits_for_its_launches), T(a_launch_is_whole_or_refused),
-       T(a_replay_must_not_end_an_executable), T(a_graph_goes_while_an_executable_is_made))
+       T(a_replay_must_not_end_an_executable), T(a_graph_goes_while_an_executable_is_made),
+       T(a_copy_without_memory_leaves_nothing))

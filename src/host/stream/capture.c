@@ -278,7 +278,7 @@ static int place(int lane, int into, int first) {
 static int make_room(struct symm_graph *to, int into, const struct symm_graph *from) {
     int first = to->nlanes;
     struct symm_hold *told = NULL, *held = NULL;
-    if (symm_graph_copy_holds(from->told, &told)) return -1;
+    if (symm_graph_copy_holds(from->told, &told)) goto free_holds;
     if (symm_graph_copy_holds(from->held, &held)) goto free_holds;
     for (int i = 1; i < from->nlanes; i++)
         if (symm_graph_add_lane(to, NULL) < 0) goto free_holds;
