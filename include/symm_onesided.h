@@ -31,7 +31,8 @@
  * which the peer may still read, or which another rank puts into, needs a signal back first.
  *
  * Requires: the peer has the window, and the memory in it, for as long as others put or get. What
- * is put or raised to a rank that has left the communicator goes nowhere, and is no error.
+ * is put or raised to a rank that has left the communicator goes nowhere, and is no error; on GPUs
+ * a put that was given to its stream, or captured, before is stored.
  * Order: the caller's alone, but for symmWaitSignal: the peer raises the signal.
  * Errors: symmInvalidArgument: a peer, signal, type or window that is none, a window of another
  * communicator, bytes outside the peer's part of the window, on GPUs an own buffer that kernels

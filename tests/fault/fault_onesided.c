@@ -71,22 +71,52 @@ static void a_peer_that_dies(void) {
 /* ---- leaving, aborting, never coming --------------------------------------------------------- */
 
 /* What rank 1 raised before it left counts; what it owes is an error. What is raised at it, and put
- * to it, goes nowhere. */
+ * to it, goes nowhere: by calls, and by replays of what was captured before. The memory of its
+ * window is its own again. */
+static symmGraphExec_t captured_put(const ok_world *w, const int32_t *v, symmStream_t s) {
+    symmGraph_t g;
+    symmGraphExec_t e = NULL;
+    T_OK(symmStreamBeginCapture(s));
+    T_OK(symmPut(v, 1, symmInt32, 1, w->p.win, 16, w->p.comm, s));
+    T_OK(symmStreamEndCapture(s, &g));
+    T_OK(symmGraphInstantiate(g, &e));
+    T_OK(symmGraphDestroy(g));
+    return e;
+}
+
+static void leaves_and_writes(fk *f, ok_world *w, int n) {
+    int32_t v = 5, *own = (int32_t *)(void *)(w->p.memory + 16);
+    T_OK(symmPutSignal(&v, 1, symmInt32, 0, w->p.win, 16, 3, w->p.comm, NULL));
+    T_OK(symmCommDestroy(w->p.comm));
+    *own = 77;
+    kit_barrier(&f->k, n);
+    kit_barrier(&f->k, n);
+    T_EQ(*own, 77);
+    T_OK(symmMemFree(w->p.memory));
+    free(w->p.heap);
+    kit_barrier(&f->k, n);
+}
+
 static void leaves_rank(int rank, int n, void *arg) {
     fk *f = arg;
     ok_world w;
     int32_t v = 5;
+    symmStream_t s;
     ok_open(&w, fk_open(f, rank, n), rank, n, ROOM);
     if (rank == 1) {
-        T_OK(symmPutSignal(&v, 1, symmInt32, 0, w.p.win, 16, 3, w.p.comm, NULL));
-        T_OK(symmCommDestroy(w.p.comm));
-        T_OK(symmMemFree(w.p.memory));
-        free(w.p.heap);
+        leaves_and_writes(f, &w, n);
+        return;
     }
+    T_OK(symmStreamCreate(&s));
+    symmGraphExec_t e = captured_put(&w, &v, s);
     kit_barrier(&f->k, n);
-    if (rank == 1) return;
     ok_wait(&w, 1, 3, 1, NULL);
     T_EQ(*(int32_t *)(void *)(w.p.memory + 16), 5);
+    T_OK(symmPutSignal(&v, 1, symmInt32, 1, w.p.win, 16, 3, w.p.comm, NULL));
+    T_OK(symmGraphLaunch(e, s));
+    T_OK(symmStreamSynchronize(s));
+    kit_barrier(&f->k, n);
+    kit_barrier(&f->k, n); /* its memory is freed */
     T_OK(symmPutSignal(&v, 1, symmInt32, 1, w.p.win, 16, 3, w.p.comm, NULL));
     const symmSignalWait_t more = {1, 3, 1};
     const uint64_t start = symm_now_ns();
@@ -95,6 +125,8 @@ static void leaves_rank(int rank, int n, void *arg) {
     T_MSG(symmGetLastError(NULL),
           "rank 0 in symmWaitSignal for 1 of signal 3 from rank 1, of which 0 came");
     T_CHECK(fk_ms_since(start) < 5 * SOON_MS);
+    T_OK(symmGraphExecDestroy(e));
+    T_OK(symmStreamDestroy(s));
     T_OK(symmCommDestroy(w.p.comm));
     T_OK(symmMemFree(w.p.memory));
     free(w.p.heap);

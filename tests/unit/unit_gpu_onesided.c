@@ -57,6 +57,21 @@ static void a_call_is_one_launch(void) {
     finish(2);
 }
 
+/* The memory of its window is its program's again. What it had may be read. */
+static void nothing_is_put_to_a_rank_that_has_left(void) {
+    start(2);
+    symmStream_t s = gk_user(gk_stream(0));
+    T_OK(put(0, 100, s));
+    T_EQ(gk_last(0).onesided.bytes, 100);
+    T_OK(symmCommDestroy(comms[1]));
+    T_OK(symmPutSignal(mem + 256, 10, symmDouble, 1, wins[0], 512, 7, comms[0], s));
+    T_CHECK(!gk_last(0).onesided.bytes && gk_last(0).onesided.ops == 1);
+    T_OK(symmGet(mem + 256, 10, symmDouble, 1, wins[0], 512, comms[0], s));
+    T_EQ(gk_last(0).onesided.bytes, 80);
+    T_OK(symmCommDestroy(comms[0]));
+    free_all(2);
+}
+
 static void calls_without_data(void) {
     start(2);
     T_OK(symmSignal(1, 63, comms[0], NULL));
@@ -335,8 +350,8 @@ static void ranks_of_one_gpu_need_streams_of_their_own(void) {
     gk_close(comms, 2);
 }
 
-T_MAIN(T(a_call_is_one_launch), T(calls_without_data), T(a_list_of_waits),
-       T(grids_grow_with_the_bytes), T(buffers_that_the_gpu_cannot_reach),
+T_MAIN(T(a_call_is_one_launch), T(nothing_is_put_to_a_rank_that_has_left), T(calls_without_data),
+       T(a_list_of_waits), T(grids_grow_with_the_bytes), T(buffers_that_the_gpu_cannot_reach),
        T(streams_of_a_communicator_are_ordered), T(counts_are_copied),
        T(counts_are_read_by_any_thread), T(a_graph_keeps_what_its_calls_need),
        T(a_communicator_that_pins_holds_the_windows), T(without_memory_nothing_is_recorded),

@@ -68,6 +68,7 @@ typedef struct {
     uint8_t kind; /* SYMM_ONESIDED_* */
     uint8_t nt;   /* copy, host backend: stores past the caches pay at this size */
     int16_t peer, signal;
+    uint8_t put; /* copy: into the peer's memory */
     union {
         struct { /* copy */
             char *to;

@@ -166,6 +166,7 @@ static symmResult_t add_copy(symm_comm *c, const request *q, symm_onesided_call 
     op->to = q->what == GET ? q->buff : far;
     op->from = q->what == GET ? far : q->buff;
     op->bytes = bytes;
+    op->put = q->what != GET;
     op->nt = bytes > SYMM_P2P_SMALL && symm_plan_past_caches(2 * bytes, c->calls.keeps);
     call->buff = q->buff;
     call->bytes = bytes;

@@ -73,6 +73,9 @@ symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmS
 enum { SYMM_ONESIDED_WAITS = 8 };
 symmResult_t symm_launch_onesided(symm_comm *c, const symm_onesided_call *call,
                                   symmStream_t stream);
+/* Whether the copy is to be made: nothing is put to a rank that has left, as the memory of its
+ * windows is its program's again. */
+int symm_onesided_copies(const symm_comm *c, const symm_onesided *op);
 /* `unused` of symm_launcher. */
 symmResult_t symm_signals_unused(const symm_comm *c, int peer, int first, int n, uint64_t *count);
 

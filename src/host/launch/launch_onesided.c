@@ -41,8 +41,13 @@ static symm_signal_tally *tally(const symm_comm *c, const symm_onesided *op) {
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void copy(const symm_onesided *op) {
-    if (op->to == op->from || !op->bytes) return;
+int symm_onesided_copies(const symm_comm *c, const symm_onesided *op) {
+    SYMM_ASSERT(op->kind == SYMM_ONESIDED_COPY);
+    return op->to != op->from && op->bytes && !(op->put && symm_comm_said_left(c, op->peer));
+}
+
+static void copy(const symm_comm *c, const symm_onesided *op) {
+    if (!symm_onesided_copies(c, op)) return;
     if (op->nt)
         symm_reduce->copy_nt(op->to, op->from, op->bytes);
     else
@@ -131,7 +136,7 @@ static symmResult_t run_ops(symm_comm *c, const symm_args *a, const symm_oneside
     SYMM_ASSERT(n > 0 && n <= SYMM_ONESIDED_WAITS && a->rank == c->rank);
     for (const symm_onesided *op = ops; op < ops + n; op++) {
         switch (op->kind) {
-        case SYMM_ONESIDED_COPY: copy(op); break;
+        case SYMM_ONESIDED_COPY: copy(c, op); break;
         case SYMM_ONESIDED_SIGNAL: raise_signal(c, op); break;
         case SYMM_ONESIDED_RESET: reset(c, op); break;
         case SYMM_ONESIDED_FENCE: fence(); break;

@@ -19,7 +19,7 @@ static symm_gpu_onesided_op op_of(const symm_onesided *op) {
 }
 
 /* The copy is the first one, if there is any. */
-static void fill(symm_gpu_onesided_args *args, const symm_onesided_call *call) {
+static void fill(const symm_comm *c, symm_gpu_onesided_args *args, const symm_onesided_call *call) {
     SYMM_ASSERT(call->n > 0 && call->n <= SYMM_GPU_ONESIDED_OPS);
     for (const symm_onesided *op = call->op; op < call->op + call->n; op++) {
         if (op->kind != SYMM_ONESIDED_COPY) {
@@ -29,7 +29,7 @@ static void fill(symm_gpu_onesided_args *args, const symm_onesided_call *call) {
         SYMM_ASSERT(op == call->op);
         args->to = (uintptr_t)op->to;
         args->from = (uintptr_t)op->from;
-        args->bytes = op->to == op->from ? 0 : op->bytes;
+        args->bytes = symm_onesided_copies(c, op) ? op->bytes : 0;
     }
 }
 
@@ -38,7 +38,7 @@ static symmResult_t launch(symm_comm *c, void *arg, symmStream_t stream, uint64_
                            uint32_t serial, int *ctas) {
     const symm_onesided_call *call = arg;
     symm_gpu_onesided_args args = {.a = *call->args};
-    fill(&args, call);
+    fill(c, &args, call);
     const symm_message_grid g = symm_launch_copy_grid(c, args.bytes);
     const symm_gpu_grid grid = {c->gpu->onesided, g.ctas, g.threads, SYMM_GRID_OVERLAPS};
     SYMM_ASSERT(grid.ctas <= c->gpus.budget || c->gpus.budget < 1);
