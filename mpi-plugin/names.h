@@ -4,6 +4,7 @@
 #ifndef NAMES_H_
 #define NAMES_H_
 
+#define MPI_Allreduce             PMPI_Allreduce
 #define MPI_Cancel                PMPI_Cancel
 #define MPI_Comm_create_group     PMPI_Comm_create_group
 #define MPI_Comm_create_keyval    PMPI_Comm_create_keyval

@@ -58,12 +58,11 @@ static inline ak_job ak_new(const char *hosts) {
 static inline symmComm_t ak_open(ak_job *j, int rank, symmResult_t status, symmResult_t want) {
     const symm_wait w = {.stage = "testing", .deadline_ns = symm_now_ns() + 10000000000ull};
     symm_domain_key keys[NT_RANKS];
-    symm_domains *map = calloc(1, sizeof *map);
+    symm_domains *map;
     symm_boot *boot;
     symmComm_t comm = NULL;
-    T_CHECK(map != NULL);
     for (int r = 0; r < j->n; r++) keys[r] = (symm_domain_key){1, (unsigned char)j->hosts[r], 0};
-    T_OK(symm_domains_alloc(j->n, map));
+    T_OK(symm_across_new_map(j->n, &map));
     symm_domains_sort(keys, rank, 0, map);
     T_OK(symm_boot_threads_open(j->group, rank, &boot));
     T_EQ(symm_across_open(boot, &w, status, map, j->inner[rank], nt_open(j->hub, rank), &comm),

@@ -10,8 +10,8 @@
 #include "base/stats.h"
 #include "base/wait.h"
 #include "coll_kit.h"
+#include "fault_kit.h"
 #include "mpi_across.h"
-#include "symm_domains.h"
 #include "symm_host.h"
 #include "transport/mpi/net_mpi.h"
 
@@ -464,24 +464,24 @@ static symmResult_t meet(const char *where, symmComm_t *comm, symmComm_t *child)
 
 /* On one rank: all have the same error, and what was made is gone. */
 static void every_failpoint(void) {
+    static const char *const all[] = {"across", "across_call", "across_split"};
     same_seed();
     if (ranks < 2) T_SKIP("there are several domains from two ranks on");
     T_EXPECT_WARNINGS();
-    for (int point = 0; point < symm_fp_count; point++) {
-        const char *where = symm_fail_where(point);
-        const int later = !strcmp(where, "across_call") || !strcmp(where, "across_split");
-        if (!later && strcmp(where, "across") != 0) continue;
+    for (int i = 0; i < 3 * symm_fp_count; i++) {
+        const int point = i % symm_fp_count, later = i >= symm_fp_count;
+        const char *where = all[i / symm_fp_count];
+        if (!fk_meets(point, where)) continue;
         const int64_t fds = SYMM_STAT_GET(fds), comms = SYMM_STAT_GET(comms);
         const int by = point % ranks;
         symmComm_t comm = NULL, child = NULL;
         if (later) comm = new_comm(1);
         T_CHECK(armed(point, by, "error"));
         const symmResult_t r = meet(where, &comm, &child);
-        int worst = (int)r, least = (int)r;
+        int ends[] = {(int)r, -(int)r};
         T_CHECKF(r != symmSuccess && !child, "%s: no error", symm_fail_name(point));
-        MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-        MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-        T_EQ(worst, least);
+        MPI_Allreduce(MPI_IN_PLACE, ends, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        T_EQ(ends[0], -ends[1]);
         if (rank == by) T_CHECK(symm_fail_hits(point) > 0);
         T_EQ(symm_fail_arm(""), 0);
         if (later) T_OK(symmCommDestroy(comm));

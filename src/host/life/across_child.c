@@ -40,9 +40,8 @@ static symmResult_t alloc_members(const symm_across *s, members *m) {
     const size_t n = (size_t)s->map.nranks;
     m->ranks = SYMM_FAIL_ALLOC(across_members, malloc(n * sizeof *m->ranks));
     m->keys = malloc(n * sizeof *m->keys);
-    m->map = calloc(1, sizeof *m->map);
-    symmResult_t r = m->ranks && m->keys && m->map
-                         ? symm_domains_alloc(s->map.nranks, m->map)
+    symmResult_t r = m->ranks && m->keys
+                         ? symm_across_new_map(s->map.nranks, &m->map)
                          : SYMM_ERR(symmOutOfMemory, "no memory to sort %zu ranks", n);
     if (r) free_members(m);
     return r;
@@ -106,6 +105,18 @@ static symmResult_t part(symm_across *s, const members *m, symm_net **net, symm_
     return r;
 }
 
+/* This rank takes no part in an exchange, and tells the others, if it can reach them. */
+static symmResult_t give_up(symm_net *net, symm_boot *boot, symmComm_t part_of, symmResult_t r) {
+    char why[SYMM_ERR_TEXT];
+    if (net) symm_boot_net_give_up(net, r);
+    snprintf(why, sizeof why, "%s", symm_status_text());
+    symm_boot_close(boot);
+    if (net) net->ops->close(net, NULL);
+    if (part_of) symmCommDestroy(part_of);
+    symm_status_adopt(why);
+    return r;
+}
+
 /* Of all parts one communicator. part_of: this rank's, or NULL with r and its text. Takes over that
  * and the map. */
 static symmResult_t join(symm_across *s, members *m, symmComm_t part_of, symmResult_t r, int64_t ms,
@@ -115,15 +126,9 @@ static symmResult_t join(symm_across *s, members *m, symmComm_t part_of, symmRes
     symm_boot *boot = NULL;
     snprintf(why, sizeof why, "%s", symm_status_text());
     const symmResult_t meets = part(s, m, &net, &boot);
-    if (meets) {
-        if (net) symm_boot_net_give_up(net, meets);
-        snprintf(why, sizeof why, "%s", symm_status_text());
-        if (net) net->ops->close(net, NULL);
-        if (part_of) symmCommDestroy(part_of);
-        symm_status_adopt(why);
-        return meets;
-    }
+    if (meets) return give_up(net, boot, part_of, meets);
     if (r) symm_status_adopt(why);
+    if (!m->map) return give_up(net, boot, part_of, r); /* no room to hear the others either */
     const symm_wait w = {.stage = "making a communicator over several domains",
                          .deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000u};
     symm_domains *map = m->map;

@@ -105,6 +105,29 @@ static symm_domains *sort(const whereabouts *all, symm_domain_key *keys, int ran
     return d->ndomains > 1 ? d : NULL;
 }
 
+typedef struct { /* of one rank */
+    int32_t code;
+    int32_t gpus, nccl; /* whether it has one; the version of NCCL there */
+    int32_t registers;  /* symm_across_gpu_registers */
+    nccl_id id;         /* rank 0's, with GPUs */
+    char text[240];
+} outcome;
+
+/* A map, and behind it room to hear what becomes of each rank: where it were missing later, the
+ * others would wait for this rank. */
+symmResult_t symm_across_new_map(int nranks, symm_domains **out) {
+    const size_t bytes = sizeof **out + (size_t)nranks * sizeof(outcome);
+    symm_domains *d = SYMM_FAIL_ALLOC(across_map, calloc(1, bytes));
+    *out = NULL;
+    if (!d) return SYMM_ERR(symmOutOfMemory, "no memory to sort %d ranks", nranks);
+    const symmResult_t r = symm_domains_alloc(nranks, d);
+    if (r)
+        free(d);
+    else
+        *out = d;
+    return r;
+}
+
 static void free_map(symm_domains *d) {
     if (d) symm_domains_free(d);
     free(d);
@@ -115,15 +138,14 @@ symmResult_t symm_across_find(struct symm_boot *boot, const symm_wait *w, symm_d
     const size_t n = (size_t)boot->nranks;
     whereabouts mine, *all = malloc(n * sizeof *all);
     symm_domain_key *keys = SYMM_FAIL_ALLOC(across_keys, malloc(n * sizeof *keys));
-    symm_domains *d = calloc(1, sizeof *d);
+    symm_domains *d = NULL;
     *out = NULL;
     if (!all) {
         free(keys);
-        free(d);
         return SYMM_ERR(symmOutOfMemory, "no memory to hear from %zu ranks", n);
     }
-    symmResult_t r = keys && d ? symm_domains_alloc(boot->nranks, d)
-                               : SYMM_ERR(symmOutOfMemory, "no memory to sort %zu ranks", n);
+    symmResult_t r = symm_across_new_map(boot->nranks, &d);
+    if (!r && !keys) r = SYMM_ERR(symmOutOfMemory, "no memory to sort %zu ranks", n);
     fill(&mine, r);
     r = symm_boot_allgather(boot, &mine, all, sizeof mine, w);
     if (!r) r = judge(all, boot->nranks);
@@ -140,14 +162,6 @@ int symm_across_domain(const symm_domains *map, int *beside) {
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
-
-typedef struct { /* of one rank */
-    int32_t code;
-    int32_t gpus, nccl; /* whether it has one; the version of NCCL there */
-    int32_t registers;  /* symm_across_gpu_registers */
-    nccl_id id;         /* rank 0's, with GPUs */
-    char text[240];
-} outcome;
 
 static symmResult_t judge_outcomes(const outcome *all, int nranks) {
     for (int i = 0; i < nranks; i++) {
@@ -178,16 +192,14 @@ typedef struct { /* of all ranks */
     int registers; /* on some rank */
 } common;
 
-/* Whether all ranks are done with their part; the first that is not is the error of all. mine: what
- * this rank says besides. */
+/* Whether all ranks are done with their part; the first that is not is the error of all. all: room
+ * for what each says; mine: what this rank says besides. */
 static symmResult_t agree(struct symm_boot *boot, const symm_wait *w, symmResult_t status,
-                          outcome mine, common *out) {
+                          outcome *all, outcome mine, common *out) {
     char why[SYMM_ERR_TEXT];
     mine.code = (int32_t)status;
     snprintf(why, sizeof why, "%s", symm_status_text());
     if (status) snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, why);
-    outcome *all = malloc((size_t)boot->nranks * sizeof *all);
-    if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to hear from %d ranks", boot->nranks);
     symmResult_t r = symm_boot_allgather(boot, &mine, all, sizeof mine, w);
     if (r && status) { /* the exchange has ended because of what this rank knows already */
         symm_status_adopt(why);
@@ -198,7 +210,6 @@ static symmResult_t agree(struct symm_boot *boot, const symm_wait *w, symmResult
         out->registers = 0;
         for (int i = 0; i < boot->nranks; i++) out->registers |= all[i].registers;
     }
-    free(all);
     return r;
 }
 
@@ -231,15 +242,15 @@ static symmResult_t make(symm_domains *map, symmComm_t inner, symm_net *net, out
 
 /* All ranks, or none with one error. GPUs: NCCL's part has as long as all the rest. */
 static symmResult_t settle(struct symm_boot *boot, const symm_wait *w, symmResult_t status,
-                           symm_across *s, const outcome *mine) {
+                           outcome *room, symm_across *s, const outcome *mine) {
     common all;
-    SYMM_TRY(agree(boot, w, status, *mine, &all));
+    SYMM_TRY(agree(boot, w, status, room, *mine, &all));
     if (!s->gpu) return symmSuccess;
     if (!all.registers) symm_across_gpu_set_direct(s);
     symm_wait last = *w;
     last.deadline_ns += (uint64_t)s->setup_ms * 1000000u;
     status = symm_across_gpu_connect(s, &all.id, symm_now_ns() + (uint64_t)s->setup_ms * 1000000u);
-    return agree(boot, &last, status, *mine, &all);
+    return agree(boot, &last, status, room, *mine, &all);
 }
 
 /* What has been made so far goes; the text of the thread's last error stays. */
@@ -266,7 +277,7 @@ symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w, symmRe
     memset(&mine, 0, sizeof mine);
     if (!status) status = make(map, inner, net, &mine, &s);
     if (!status) status = symm_handle_new(SYMM_KIND_ACROSS, s, symm_across_free, &handle);
-    status = settle(boot, w, status, s, &mine);
+    status = settle(boot, w, status, (outcome *)(map + 1), s, &mine);
     if (status) {
         undo(s, handle, net, inner);
     } else {

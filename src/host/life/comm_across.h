@@ -16,10 +16,12 @@ SYMM_API symmResult_t symm_across_find(struct symm_boot *boot, const symm_wait *
                                        struct symm_domains **out);
 /* This rank's domain. *beside: ranks of other domains that share its cores. */
 SYMM_API int symm_across_domain(const struct symm_domains *map, int *beside);
+/* A map of so many ranks, which is to be sorted (host/across/domains.h). */
+symmResult_t symm_across_new_map(int nranks, struct symm_domains **out);
 /* Makes the communicator of a map, the communicator of this rank's domain, and a mover. status:
  * what has failed of these on this rank, with its text as the thread's last error; what is there
- * then may be NULL. Takes over all three, also on failure, and then all ranks fail with one error.
- * [collective over the bootstrap's ranks] */
+ * then may be NULL, but for the map. Takes over all three, also on failure, and then all ranks fail
+ * with one error. [collective over the bootstrap's ranks] */
 SYMM_API symmResult_t symm_across_open(struct symm_boot *boot, const symm_wait *w,
                                        symmResult_t status, struct symm_domains *map,
                                        symmComm_t inner, struct symm_net *net, symmComm_t *out);

@@ -426,6 +426,22 @@ static void net_close(symm_net *base, void *held) {
     reap();
 }
 
+/* own: whether this rank has its object, *n. A rank without one could tell the others by nothing,
+ * and they would wait for it: so all find out here. */
+static symmResult_t settle_part(MPI_Comm part, symmResult_t own, net_mpi **n) {
+    int rank = 0, worst[2] = {0};
+    MPI_Comm_rank(part, &rank);
+    const int mine[2] = {(int)own, own ? rank : 0};
+    const int rc = MPI_Allreduce(mine, worst, 2, MPI_INT, MPI_MAX, part);
+    if (own || (!rc && !worst[0])) return own;
+    free_comms(*n); /* nothing was sent by them */
+    free(*n);
+    *n = NULL;
+    return rc ? failed(rc, "MPI_Allreduce")
+              : SYMM_ERR((symmResult_t)worst[0], "rank %d could not open a mover between domains",
+                         worst[1]);
+}
+
 /* MPI_Comm_create_group is collective over the members alone, and goes by the communicator of
  * words, where nothing is lost in a failed call. */
 static symmResult_t net_part(symm_net *base, const int *ranks, int nranks, symm_net **out) {
@@ -436,7 +452,8 @@ static symmResult_t net_part(symm_net *base, const int *ranks, int nranks, symm_
     int rc = MPI_Comm_group(n->words, &all);
     if (!rc) rc = MPI_Group_incl(all, nranks, ranks, &some);
     if (!rc) rc = MPI_Comm_create_group(n->words, some, TAG_PART, &part);
-    const symmResult_t r = rc ? failed(rc, "MPI_Comm_create_group") : symm_net_mpi_open(&part, out);
+    symmResult_t r = rc ? failed(rc, "MPI_Comm_create_group") : symm_net_mpi_open(&part, out);
+    if (!rc) r = settle_part(part, r, (net_mpi **)out);
     if (part != MPI_COMM_NULL) MPI_Comm_free(&part);
     if (some != MPI_GROUP_NULL) MPI_Group_free(&some);
     if (all != MPI_GROUP_NULL) MPI_Group_free(&all);
