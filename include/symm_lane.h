@@ -9,9 +9,9 @@
  *
  * SYM blocks: every rank makes the same calls, on the lane of the same ordinal, in the same order,
  * and at the same places among the calls of the communicator. A stream that carries a lane on one
- * rank carries it on all. A call on a SYM block may put one barrier of the communicator on the
- * lane's stream; it counts as a call of the communicator there. Only then do ranks wait for each
- * other.
+ * rank carries it on all, and is under capture on all at such a call, or on none. A call on a SYM
+ * block may put one barrier of the communicator on the lane's stream; it counts as a call of the
+ * communicator there. Only then do ranks wait for each other.
  * LOCAL blocks: each rank in its own order. A peer that was sent a symmRef_t is done with the block
  * before the free, as with any memory.
  *
@@ -49,8 +49,11 @@ SYMM_API symmResult_t symmLaneCreate(symmHeap_t heap, symmStream_t stream, symmL
  * that other streams still used when their lane ended, at the next symmHeapCollect. Graphs keep
  * what they use. If the heap is destroyed, the blocks went with it; blocks of graphs without a plan
  * go with the last lane.
+ * Requires: if it has freed SYM blocks, the same other lanes are under capture on all ranks: the
+ * first that is not gets them.
  * Order: local, same order on all ranks.
- * Errors: symmInvalidUsage: the last lane, and blocks are still allocated; nothing changed. */
+ * Errors: symmInvalidUsage: the last lane, and blocks are still allocated; or all others are under
+ * capture. Nothing changed. */
 SYMM_API symmResult_t symmLaneDestroy(symmLane_t lane);
 
 /* Beside SYMM_ALLOC_SYM and SYMM_ALLOC_LOCAL. For captured blocks that are not freed in their own

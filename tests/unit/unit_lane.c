@@ -342,8 +342,10 @@ static void bad_lanes_streams_and_flags_are_refused(void) {
     T_EXPECT_WARNINGS();
     lk_alone(&k, 2);
     lk_alone(&other, 1);
-    T_ERR(symmLaneAlloc(k.lane[0], 64, 32, &p), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "flags=0x20");
+    for (size_t bytes = 0; bytes < 128; bytes += 64) {
+        T_ERR(symmLaneAlloc(k.lane[0], bytes, 32, &p), symmInvalidArgument);
+        T_MSG(symmGetLastError(NULL), "flags=0x20");
+    }
     T_ERR(symmLaneAlloc(k.lane[0], 64, 0, NULL), symmInvalidArgument);
     T_ERR(symmLaneAlloc((symmLane_t)&k, 64, 0, &p), symmInvalidArgument);
     T_ERR(symmLaneCreate(k.heap, (symmStream_t)&k, &lane), symmInvalidArgument);

@@ -151,6 +151,48 @@ static void every_allocation_of_one_rank_fails_in_turn(void) {
     each_point("lane", scenario);
 }
 
+/* ---- two threads ----------------------------------------------------------------------------- */
+
+static symmHeap_t shared;
+static int reached;
+static void *take_half(void *half) {
+    while (!symm_fail_hits(reached)) sched_yield();
+    T_OK(symmHeapAlloc(shared, 32 * LK_KB, 0, SYMM_ALLOC_LOCAL, half));
+    return NULL;
+}
+
+/* The heap has 48 KiB in one piece. When the lane has seen that, another thread takes 32: what is
+ * left is less than the lane would set apart, and enough for its block. */
+static void local_memory_that_another_thread_has_first(void) {
+    lk k;
+    symmGraph_t g = NULL;
+    for (int captured = 0; captured < 2; captured++) {
+        char spec[64];
+        pthread_t other;
+        symmHeapInfo_t i = {.size = sizeof i};
+        void *most, *half = NULL, *p = NULL;
+        lk_alone(&k, 1);
+        T_OK(symmHeapQuery(k.heap, &i));
+        T_OK(symmHeapAlloc(k.heap, i.localBytes - 48 * LK_KB, 0, SYMM_ALLOC_LOCAL, &most));
+        if (captured) T_OK(symmStreamBeginCapture(k.stream[0]));
+        shared = k.heap;
+        reached = captured ? symm_fp_memplan_piece : symm_fp_memlane_piece;
+        snprintf(spec, sizeof spec, "%s:delay=300:1", symm_fail_name(reached));
+        T_EQ(symm_fail_arm(spec), 0);
+        T_EQ(pthread_create(&other, NULL, take_half, &half), 0);
+        T_OK(symmLaneAlloc(k.lane[0], B, SYMM_ALLOC_LOCAL, &p));
+        pthread_join(other, NULL);
+        T_CHECK(half != NULL);
+        T_EQ(symm_fail_arm(""), 0);
+        lk_free(k.lane[0], p);
+        if (captured) T_OK(symmStreamEndCapture(k.stream[0], &g));
+        if (captured) T_OK(xg_destroy(g));
+        T_OK(symmHeapFree(k.heap, half));
+        T_OK(symmHeapFree(k.heap, most));
+        lk_close(&k);
+    }
+}
+
 /* ---- two ranks ------------------------------------------------------------------------------- */
 
 static symmResult_t results[2];
@@ -192,5 +234,5 @@ static void every_allocation_of_captured_barriers_fails_in_turn(void) {
     each_point("lane_ranks", two_ranks);
 }
 
-T_MAIN(T(every_allocation_of_one_rank_fails_in_turn),
+T_MAIN(T(every_allocation_of_one_rank_fails_in_turn), T(local_memory_that_another_thread_has_first),
        T(every_allocation_of_captured_barriers_fails_in_turn))

@@ -345,7 +345,6 @@ static symmResult_t alloc(symm_memlane *l, size_t bytes, unsigned flags, const v
                           uint64_t *off) {
     symm_memstate st;
     const int zone = flags & SYMM_ALLOC_LOCAL ? SYMM_MEM_LOCAL : SYMM_MEM_SYM;
-    SYMM_TRY(check_alloc(bytes, flags));
     SYMM_TRY(symm_mem_state(l->set->comm, l->stream, &st));
     if (st.how == SYMM_STREAM_CAPTURED) return symm_memplan_alloc(l, &st, bytes, flags, site, off);
     return alloc_now(l, bytes, zone, site, off);
@@ -356,8 +355,8 @@ symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flags, void *
     uint64_t off;
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "symmLaneAlloc: ptr is NULL");
     SYMM_TRY(symm_memlane_enter(lane, "symmLaneAlloc", &l));
-    symmResult_t r = symmSuccess;
-    if (bytes) r = alloc(l, bytes, flags, __builtin_return_address(0), &off);
+    symmResult_t r = check_alloc(bytes, flags);
+    if (!r && bytes) r = alloc(l, bytes, flags, __builtin_return_address(0), &off);
     if (!r) *ptr = bytes ? symm_memlanes_address(l->set, off) : NULL;
     symm_memlane_leave(l);
     return r;

@@ -260,8 +260,11 @@ static symmResult_t take_anew(symm_memlane *l, int zone, uint64_t bytes, const v
         SYMM_TRY(take_pooled(l, zone, bytes, off));
         if (*off != SYMM_PLACE_NONE) return symmSuccess;
     }
-    const uint64_t piece = piece_for(s, zone, bytes);
-    SYMM_TRY(add_piece(l, zone, piece ? piece : bytes, site)); /* no room: the heap says why */
+    const uint64_t piece = piece_for(s, zone, bytes), least = symm_round_up(bytes, SYMM_PLACE_UNIT);
+    symmResult_t r = add_piece(l, zone, piece ? piece : least, site); /* no room: the heap says */
+    /* LOCAL: another thread may have had some of the room meanwhile. */
+    if (r == symmNeedGrow && piece > least) r = add_piece(l, zone, least, site);
+    SYMM_TRY(r);
     return take_pooled(l, zone, bytes, off);
 }
 

@@ -57,8 +57,14 @@ static symmResult_t grow(symm_memplan *p, int zone, uint64_t bytes, const void *
         memplan_piece, realloc(r->pieces[zone], ((size_t)r->npieces[zone] + 1) * sizeof *more));
     if (!more) return no_memory();
     r->pieces[zone] = more;
-    SYMM_TRY(
-        symm_heap_take(h, step, SYMM_PLACE_UNIT, flags, SYMM_OWNER_GRAPH, p->lane, site, &off));
+    symmResult_t taken =
+        symm_heap_take(h, step, SYMM_PLACE_UNIT, flags, SYMM_OWNER_GRAPH, p->lane, site, &off);
+    if (taken == symmNeedGrow && step > bytes) { /* LOCAL: another thread has had some meanwhile */
+        step = bytes;
+        taken =
+            symm_heap_take(h, step, SYMM_PLACE_UNIT, flags, SYMM_OWNER_GRAPH, p->lane, site, &off);
+    }
+    SYMM_TRY(taken);
     more[r->npieces[zone]++] = (symm_mempiece){off, step};
     r->reserved += step;
     if (r->reserved_high < r->reserved) r->reserved_high = r->reserved;
