@@ -585,7 +585,7 @@ static void every_point_is_driven_somewhere(void) {
         "lane_ranks",  "lane_gpu",   "alias",        "alias_threads", "capture_gpu",  "hold_gpu",
         "closer",      "lane_keep",  "lane_guard",   "counts",        "behind_split", "private",
         "multicast",   "across",     "across_call",  "across_group",  "across_split", "across_gpu",
-        "keep",        "mesh_tcp"};
+        "keep",        "mesh_tcp",   "replay"};
     for (size_t p = 0, known = 0; p < symm_fp_count; p++, known = 0) {
         for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
             if (fk_meets((int)p, scenarios[i])) known += strlen(scenarios[i]) + (known > 0);

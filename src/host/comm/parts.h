@@ -205,6 +205,7 @@ typedef struct {
     uint64_t heard;
     symmStream_t heard_stream; /* of the last of them, if heard_any */
     int heard_any;
+    int over; /* 1: plans are settled by any thread; under the lock of memplan_life.c */
 } symm_comm_lanes;
 
 #endif

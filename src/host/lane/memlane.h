@@ -311,9 +311,10 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
 /* memplan_life.c. Frees what graphs have let go: of this communicator (its thread); NULL: of all
  * destroyed ones (any thread that may call CUDA). */
 void symm_memplan_reap(const symm_comm *c);
-/* The lock over lanes and plans of destroyed communicators. While a communicator ends, its own
- * thread holds it. */
-void symm_memplan_lock_dead(void);
+/* The lock over lanes and plans of destroyed communicators. The thread that ends one holds it, once
+ * no graph runs that has calls of it; from then on other threads settle its plans too, after that
+ * one. */
+void symm_memplan_lock_ending(symm_comm *c);
 void symm_memplan_unlock_dead(void);
 /* Begins a call on a lane or a plan whose heap has gone: in a turn of the communicator (*turn 1),
  * or, if that has ended too, under that lock. leave_dead ends the call. */

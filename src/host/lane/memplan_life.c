@@ -3,7 +3,8 @@
  *  - symm_memplan_release runs in any thread, also in the driver's. There it only notes that the
  *    graph is gone, under gone_lock.
  *  - dead_lock protects plans and lanes of destroyed communicators, which no longer have a thread
- *    of their own. While a communicator is being destroyed, its thread holds the lock. */
+ *    of their own. While what a communicator has is dropped, its thread holds the lock; not while
+ *    it waits for launches, for a graph that ends before one takes the lock. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -176,7 +177,7 @@ void symm_memplan_release(void *plan) {
 }
 
 static int is_for(const symm_memplan *p, const symm_comm *c) {
-    return c ? p->set->comm == c : is_dead(p->set->comm);
+    return c ? p->set->comm == c : p->set->comm->lanes.over;
 }
 
 /* Destroyed communicators have no user thread. Any thread may do it, one at a time. */
@@ -209,8 +210,9 @@ void symm_memplan_reap(const symm_comm *c) {
     if (!c) pthread_mutex_unlock(&dead_lock);
 }
 
-void symm_memplan_lock_dead(void) {
+void symm_memplan_lock_ending(symm_comm *c) {
     pthread_mutex_lock(&dead_lock);
+    c->lanes.over = 1;
 }
 void symm_memplan_unlock_dead(void) {
     pthread_mutex_unlock(&dead_lock);
@@ -221,7 +223,7 @@ symmResult_t symm_memplan_enter_dead(symm_comm *c, int *turn) {
     const symmResult_t r = *turn ? symm_comm_enter_known(c, 0) : symmSuccess;
     if (*turn && !is_dead(c)) return r; /* one that was entered does not end meanwhile */
     *turn = 0;
-    symm_memplan_lock_dead();
+    pthread_mutex_lock(&dead_lock);
     return symmSuccess;
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/handle.h"
 #include "host/coll/redop.h"
 #include "host/comm/comm.h"
@@ -44,13 +45,14 @@ static symmResult_t end(symm_comm *c) {
         return r;
     }
     symm_dev_comm_drain(c);
-    symm_memplan_lock_dead(); /* from FINAL on other threads settle its plans too: after this one */
+    (void)SYMM_FAIL_HERE(comm_ends);
     atomic_store(&c->entry.state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
     await_visitors(c);
     /* Waits for launches that another thread made after drain() and before FINAL. They may wait for
      * a peer, so this comes before the watcher's end. Pairs with the release in launch_host.c's
      * launch_ended. */
     while (atomic_load(&c->order.replays)) usleep(20);
+    symm_memplan_lock_ending(c); /* not before that wait: the end of a graph takes the lock, too */
     say_left(c);
     symm_watch_stop(c);
     symm_gpu_unpin(c);
