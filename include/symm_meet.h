@@ -45,7 +45,8 @@ typedef struct {
  * with symmInvalidUsage, to be destroyed.
  * Requires: all ranks of the id make this call.
  * Order: collective.
- * Errors: as symmCommInitRankConfig, and what settle returns. */
+ * Errors: as symmCommInitRankConfig, and what settle returns; on all ranks, if one's meet or
+ * meet->settle is NULL. */
 SYMM_API symmResult_t symmCommInitRankMeet(symmComm_t *comm, int nranks, symmUniqueId_t id,
                                            int rank, const symmConfig_t *config,
                                            const symmMeet_t *meet);
@@ -53,7 +54,8 @@ SYMM_API symmResult_t symmCommInitRankMeet(symmComm_t *comm, int nranks, symmUni
  * new communicator settle. A rank without a color does not. With SYMM_SHRINK_FAILED settle may be
  * called again, of fewer ranks.
  * Requires: all ranks of the new communicator make this call.
- * Errors: as those calls, and what settle returns; an error of settle leaves the old one usable. */
+ * Errors: as those calls, and what settle returns; an error of settle leaves the old one usable, as
+ * one about a meet that is NULL does, which all ranks get. */
 SYMM_API symmResult_t symmCommSplitMeet(symmComm_t comm, int color, int key, symmComm_t *newcomm,
                                         const symmConfig_t *config, const symmMeet_t *meet);
 SYMM_API symmResult_t symmCommShrinkMeet(symmComm_t comm, const int *excludeRanks, int nExclude,

@@ -348,13 +348,51 @@ static void bad_arguments(void) {
     refused(symmCommInitRankMeet(&comm, 1, id, 0, NULL, &none), "meet->settle is NULL");
     refused(symmCommInitRankMeet(&comm, 70000, id, 0, NULL, &meet), "must be 1 to 65536");
     refused(symmMeetingAllgather(NULL, &id, &id, 1), "meeting is NULL");
-    refused(symmCommSplitMeet(NULL, 0, 0, &comm, NULL, NULL), "meet is NULL");
-    refused(symmCommShrinkMeet(NULL, NULL, 0, &comm, NULL, 0, &none), "meet->settle is NULL");
     refused(symmCommGrowMeet(NULL, 2, &id, 1, &comm, NULL, NULL), "meet is NULL");
     refused(symmCommInitAllMeet(&comm, 1, NULL, NULL), "meet is NULL");
+}
+
+enum { INIT = KINDS, GROW_OLD, WAYS };
+
+/* The last rank passes none; of GROW_OLD rank 0 does, which is one of the old communicator. */
+static void meetless_rank(int rank, int n, void *arg) {
+    family *f = arg;
+    plan *p = f->p;
+    symmComm_t parent = NULL, child = NULL;
+    const symmMeet_t meet = {settle, NULL, p}, none = {NULL, NULL, NULL};
+    const int grows = f->kind == GROW || f->kind == GROW_OLD, members = grows ? n - 1 : n;
+    const int odd = rank == (f->kind == GROW_OLD ? 0 : n - 1);
+    const symmMeet_t *mine = !odd ? &meet : p->how ? &none : NULL;
+    if (f->kind != INIT && rank < members) T_OK(symmCommInitRank(&parent, members, f->id, rank));
+    const uint64_t since = symm_now_ns();
+    const symmResult_t r =
+        f->kind == INIT    ? symmCommInitRankMeet(&child, n, p->id, rank, NULL, mine)
+        : f->kind == SPLIT ? symmCommSplitMeet(parent, 0, rank, &child, NULL, mine)
+        : f->kind == SHRINK
+            ? symmCommShrinkMeet(parent, NULL, 0, &child, NULL, 0, mine)
+            : symmCommGrowMeet(parent, n, &p->id, rank < members ? -1 : rank, &child, NULL, mine);
+    T_CHECKF(r != symmSuccess && !child, "rank %d of way %d: no error", rank, f->kind);
+    T_CHECKF(fk_ms_since(since) < 3000, "rank %d of way %d waited", rank, f->kind);
+    T_MSG(symmGetLastError(NULL), !odd ? "" : p->how ? "meet->settle is NULL" : "meet is NULL");
+    if (odd) T_EQ(r, symmInvalidArgument);
+    if (parent) fk_works(parent, rank, members); /* it is as it was */
+    if (parent) T_OK(symmCommDestroy(parent));
+}
+
+static void a_rank_without_what_to_settle(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_SETUP_TIMEOUT", "8000", 1);
+    for (int k = 0; k < 2 * WAYS; k++) {
+        plan *p = plan_without_id(k % 2);
+        family f = {p, k / 2, {{0}}};
+        if (f.kind >= GROW) make_id(p);
+        if (f.kind != INIT) T_OK(symmGetUniqueId(&f.id));
+        T_THREADS(RANKS, meetless_rank, &f);
+        T_EQ(p->calls, 0);
+    }
 }
 
 T_MAIN(T(they_go_on), T(they_refuse), T(they_do_without), T(a_rank_that_cannot_go_on),
        T(ranks_on_two_hosts), T(more_ranks_than_a_domain_has), T(memory_that_a_driver_has_not),
        T(behind_the_call), T(in_a_group), T(children), T(no_color), T(all_of_a_process),
-       T(bad_arguments))
+       T(bad_arguments), T(a_rank_without_what_to_settle))

@@ -241,11 +241,20 @@ static symmResult_t split_job(void *p) {
     return make_child(c, a, split, a->color != SYMM_SPLIT_NOCOLOR);
 }
 
+/* What is wrong on this rank, with its text, is told to the others when the call is made. */
+static void note_error(child_args *a, symmResult_t status) {
+    if (status) snprintf(a->why, sizeof a->why, "%.87s", symm_status_text());
+    a->code = (int)status;
+}
+
+/* status: as note_error's. */
 static symmResult_t split_off(symmComm_t comm, int color, int key, symmComm_t *newcomm,
-                              const symmConfig_t *config, const symmMeet_t *meet) {
+                              const symmConfig_t *config, const symmMeet_t *meet,
+                              symmResult_t status) {
     child_args a = {
         .parent = comm, .out = newcomm, .color = color, .key = key, .grouped = symm_group_open()};
     if (meet) a.meet = *meet;
+    note_error(&a, status);
     symm_config_keep(&a.config, config);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
 }
@@ -253,13 +262,12 @@ static symmResult_t split_off(symmComm_t comm, int color, int key, symmComm_t *n
 symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
                            const symmConfig_t *config) {
     if (symm_outer_is(comm)) return symm_across_split(comm, color, key, newcomm, config);
-    return split_off(comm, color, key, newcomm, config, NULL);
+    return split_off(comm, color, key, newcomm, config, NULL, symmSuccess);
 }
 
 symmResult_t symmCommSplitMeet(symmComm_t comm, int color, int key, symmComm_t *newcomm,
                                const symmConfig_t *config, const symmMeet_t *meet) {
-    SYMM_TRY(symm_comm_check_meet(meet));
-    return split_off(comm, color, key, newcomm, config, meet);
+    return split_off(comm, color, key, newcomm, config, meet, symm_comm_check_meet(meet));
 }
 
 /* ---- shrink ---------------------------------------------------------------------------------- */
@@ -378,14 +386,13 @@ static symmResult_t shrink_job(void *p) {
     return make_child(c, a, shrink, 1);
 }
 
-/* status: what is wrong on this rank already, with its text. */
+/* status: as note_error's. */
 static symmResult_t shrink_to(symmComm_t comm, const int *excludeRanks, int nExclude,
                               symmComm_t *newcomm, const symmConfig_t *config, int flags,
                               const symmMeet_t *meet, symmResult_t status) {
     child_args a = {.parent = comm, .out = newcomm, .flags = flags, .grouped = symm_group_open()};
     if (meet) a.meet = *meet;
-    if (status) snprintf(a.why, sizeof a.why, "%.87s", symm_status_text());
-    a.code = (int)status;
+    note_error(&a, status);
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     symm_config_keep(&a.config, config);
     if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused when the call is made */
@@ -408,6 +415,6 @@ symmResult_t symm_comm_shrink_with(symmComm_t comm, const int *excludeRanks, int
 symmResult_t symmCommShrinkMeet(symmComm_t comm, const int *excludeRanks, int nExclude,
                                 symmComm_t *newcomm, const symmConfig_t *config, int flags,
                                 const symmMeet_t *meet) {
-    SYMM_TRY(symm_comm_check_meet(meet));
-    return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, meet, symmSuccess);
+    return shrink_to(comm, excludeRanks, nExclude, newcomm, config, flags, meet,
+                     symm_comm_check_meet(meet));
 }

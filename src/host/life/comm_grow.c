@@ -19,6 +19,7 @@ typedef struct { /* the arguments by value, because a group makes the call later
     symm_meeting at; /* rank: as it was passed */
     symm_config_copy config;
     int has_id;
+    enum { NO_MEET, WITH_MEET, MEET_IS_NULL } meets;
 } grow_args;
 
 typedef struct { /* what the ranks of the old communicator tell each other */
@@ -27,6 +28,11 @@ typedef struct { /* what the ranks of the old communicator tell each other */
 } wish;
 
 static const char stage[] = "growing a communicator";
+
+static symmResult_t check_meet(const grow_args *a) {
+    if (a->meets == NO_MEET) return symmSuccess;
+    return symm_comm_check_meet(a->meets == MEET_IS_NULL ? NULL : &a->at.meet);
+}
 
 static symmResult_t check(const symm_comm *c, const grow_args *a) {
     symmConfig_t config, checked;
@@ -37,6 +43,7 @@ static symmResult_t check(const symm_comm *c, const grow_args *a) {
     if (a->at.rank != -1)
         return SYMM_ERR(symmInvalidArgument, "rank=%d: must be -1 where comm is not NULL",
                         a->at.rank);
+    SYMM_TRY(check_meet(a));
     return symm_config_check(symm_config_kept(&a->config, &config), &checked);
 }
 
@@ -108,14 +115,18 @@ static symmResult_t check_new(const grow_args *a) {
 }
 
 static symmResult_t grow(symmComm_t comm, int nranks, const symmUniqueId_t *id, int rank,
-                         symmComm_t *newcomm, const symmConfig_t *config, const symmMeet_t *meet) {
+                         symmComm_t *newcomm, const symmConfig_t *config, const symmMeet_t *meet,
+                         int meets) {
     grow_args a = {.parent = comm, .out = newcomm, .has_id = id != NULL};
+    if (meets) a.meets = meet ? WITH_MEET : MEET_IS_NULL;
     if (meet) a.at.meet = *meet;
     a.at.rank = rank;
     a.at.nranks = nranks;
     if (id) a.at.id = *id;
-    const symmResult_t r = comm ? symmSuccess : check_new(&a);
+    symmResult_t r = comm ? symmSuccess : check_new(&a);
     if (r) return id ? symm_comm_refuse_numbers(id, rank, nranks, r) : symm_group_refuse(r);
+    if (!comm) r = check_meet(&a);
+    if (r) return symm_comm_refuse_rank(id, rank, nranks, r);
     if (!comm) a.at.from.context = symm_group_open() ? symm_backend_context() : NULL;
     symm_config_keep(&a.config, config);
     return symm_group_run(comm ? (const void *)comm : newcomm, SYMM_JOB_BLOCKS, grow_job, &a,
@@ -124,12 +135,11 @@ static symmResult_t grow(symmComm_t comm, int nranks, const symmUniqueId_t *id, 
 
 symmResult_t symmCommGrow(symmComm_t comm, int nranks, const symmUniqueId_t *id, int rank,
                           symmComm_t *newcomm, const symmConfig_t *config) {
-    return grow(comm, nranks, id, rank, newcomm, config, NULL);
+    return grow(comm, nranks, id, rank, newcomm, config, NULL, 0);
 }
 
 symmResult_t symmCommGrowMeet(symmComm_t comm, int nranks, const symmUniqueId_t *id, int rank,
                               symmComm_t *newcomm, const symmConfig_t *config,
                               const symmMeet_t *meet) {
-    SYMM_TRY(symm_comm_check_meet(meet));
-    return grow(comm, nranks, id, rank, newcomm, config, meet);
+    return grow(comm, nranks, id, rank, newcomm, config, meet, 1);
 }

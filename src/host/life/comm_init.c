@@ -80,9 +80,10 @@ symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId_t
 
 symmResult_t symmCommInitRankMeet(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank,
                                   const symmConfig_t *config, const symmMeet_t *meet) {
-    const symmResult_t r = check_ranks(nranks, rank, MEET_RANKS);
+    symmResult_t r = check_ranks(nranks, rank, MEET_RANKS);
     if (r) return symm_comm_refuse_numbers(&id, rank, nranks, r);
-    SYMM_TRY(symm_comm_check_meet(meet));
+    r = symm_comm_check_meet(meet);
+    if (r) return symm_comm_refuse_rank(&id, rank, nranks, r);
     const symm_meeting at = {.id = id, .rank = rank, .nranks = nranks, .meet = *meet};
     return init_meeting(comm, &at, config);
 }

@@ -74,6 +74,9 @@ symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *conf
  * get an error too. Returns status, the thread's last error. */
 symmResult_t symm_comm_refuse_numbers(const symmUniqueId_t *id, int rank, int nranks,
                                       symmResult_t status);
+/* The same of a rank whose numbers are right. */
+symmResult_t symm_comm_refuse_rank(const symmUniqueId_t *id, int rank, int nranks,
+                                   symmResult_t status);
 
 /* ---- comm_make.c ---- */
 

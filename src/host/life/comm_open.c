@@ -129,6 +129,12 @@ symmResult_t symm_comm_refuse_numbers(const symmUniqueId_t *id, int rank, int nr
     return symm_group_refuse(status);
 }
 
+symmResult_t symm_comm_refuse_rank(const symmUniqueId_t *id, int rank, int nranks,
+                                   symmResult_t status) {
+    symm_boot_tcp_refuse(id, rank, nranks);
+    return symm_group_refuse(status);
+}
+
 /* ---- open in another thread
  * ----------------------------------------------------------------------- */
 
