@@ -386,3 +386,17 @@ int perf_args_backend(const perf_config *cfg, int nranks, int cuda, char *err, s
         return snprintf(err, cap, "--vs nccl needs GPUs; this is the host backend"), -1;
     return !cuda && cfg->limits ? check_limits(cfg, nranks, err, cap) : 0;
 }
+
+int perf_args_domains(const perf_config *cfg, int domains, int cuda, char *err, size_t cap) {
+    const perf_pattern *pattern = perf_pattern_of(cfg);
+    const char *what = pattern && pattern->puts ? cfg->row->name
+                       : cuda                   ? NULL
+                       : cfg->graph             ? "--graph"
+                       : cfg->stream            ? "--stream 1"
+                       : cfg->limits            ? "--limits"
+                                                : NULL;
+    if (domains == 1 || !what) return 0;
+    return snprintf(err, cap, "%s is for ranks of one domain; these are of %d (docs/domains.md)",
+                    what, domains),
+           -1;
+}

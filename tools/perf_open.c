@@ -5,20 +5,24 @@
 
 #include "perf_gpu.h"
 #include "perf_nccl.h"
+#include "symm_domains.h"
 
 /* The communicator, once the device is settled; then what only its backend can tell. Returns 1, and
  * rank 0 has said why, if this cannot be run. */
 static int open_comm(perf_rank *p) {
     perf_world *w = p->world;
     symmCommInfo_t info = {.size = sizeof info};
+    symmDomainInfo_t domain = {.size = sizeof domain};
     char err[PERF_ERR] = "";
     perf_gpu_start(w, p->cfg, err, sizeof err);
     if (perf_world_refuses(w, err)) return 1;
     PERF_MUST(p, w->comm_create(w, &p->comm));
     PERF_MUST(p, symmCommQuery(p->comm, &info));
+    PERF_MUST(p, symmDomainQuery(p->comm, &domain));
     int cuda = !strcmp(info.backend, "cuda");
     if (!cuda) w->device = -1;
     int bad = perf_args_backend(p->cfg, w->nranks, cuda, err, sizeof err);
+    if (!bad) bad = perf_args_domains(p->cfg, domain.domains, cuda, err, sizeof err);
     if (!bad && cuda && p->cfg->gpus) bad = perf_gpu_apart(w, err, sizeof err);
     if (!bad && p->cfg->vs == PERF_VS_NCCL) perf_nccl_load(p->cfg->nccl, err, sizeof err);
     if (!perf_world_refuses(w, err)) return 0;

@@ -80,6 +80,15 @@ if need_mpi "under mpirun a bad flag is told once and every rank leaves"; then
         "2 1" "$rc $(err '^symm-perf: unknown flag')"
 fi
 
+if need_mpi "over several domains, what they do not serve is told once"; then
+    for flags in "all_reduce -y 1" "all_reduce -G 2" "all_reduce --limits" put; do
+        # shellcheck disable=SC2086 # words
+        ranks 2 env SYMM_DOMAIN_SIZE=1 "$perf" $flags -b 8 -e 8
+        t_expect "symm-perf $flags over several domains: told once, and every rank leaves" "2 1 0" \
+            "$rc $(err "^symm-perf: .* is for ranks of one domain; these are of 2") $(err _ABORT)"
+    done
+fi
+
 if need_mpi "under mpirun -g is for a single process"; then
     ranks 2 "$perf" all_reduce -g 2
     t_expect "under mpirun -g is for a single process" \
