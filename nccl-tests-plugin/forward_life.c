@@ -250,18 +250,23 @@ static void drop_shell(const nccl_comm *c) {
 }
 
 /* NCCL's handle is gone whatever comes of it. */
-ncclResult_t symm_nccl_forward_end(const char *name, ncclComm_t comm, nccl_ending how) {
-    nccl_comm *c = nccl_comm_forwarded(comm);
-    const ncclComm_t real = c ? c->real : NULL;
-    if (!c || symm_nccl_comm_end(c) != COMM_FORWARDED) return symm_nccl_comm_none(comm, name);
+static ncclResult_t end(const char *name, nccl_comm *c, ncclResult_t (*how)(ncclComm_t comm)) {
     NCCL_INSIDE_REAL;
-    ncclResult_t r = how ? how(real) : ncclInvalidUsage;
+    ncclResult_t r = how ? how(c->real) : ncclInvalidUsage;
     if (r) r = symm_nccl_forward_failed(name, NULL, r);
     end_births(c);
     drop_shell(c);
     symm_nccl_shapes_end(c, 1);
     symm_nccl_comm_free(c);
     return r;
+}
+
+ncclResult_t symm_nccl_forward_destroy(nccl_comm *c) {
+    return end("ncclCommDestroy", c, symm_nccl_real_calls()->ncclCommDestroy);
+}
+
+ncclResult_t symm_nccl_forward_abort(nccl_comm *c) {
+    return end("ncclCommAbort", c, symm_nccl_real_calls()->ncclCommAbort);
 }
 
 /* ---- shadows --------------------------------------------------------------------------------- */

@@ -338,16 +338,17 @@ static ncclResult_t end(nccl_comm *c, int state, symmResult_t (*how)(symmComm_t 
     return code;
 }
 
+/* Behind the call it may become forwarded until this thread has its record: then nobody else ends
+ * the real NCCL's. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     static const char call[] = "ncclCommDestroy";
     if (!comm) return ncclSuccess;
-    if (nccl_comm_forwarded(comm))
-        return symm_nccl_forward_end(call, comm, symm_nccl_real_calls()->ncclCommDestroy);
     nccl_comm *c;
-    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    const ncclResult_t bad = symm_nccl_comm_find_any(comm, call, &c);
     if (bad) return bad;
-    if (nccl_comm_unready(c)) return symm_nccl_unready(call);
+    if (!nccl_comm_forwarded(comm) && nccl_comm_unready(c)) return symm_nccl_unready(call);
     const int state = symm_nccl_comm_end(c);
+    if (state == COMM_FORWARDED) return symm_nccl_forward_destroy(c);
     return state ? end(c, state, symmCommDestroy) : symm_nccl_comm_none(comm, call);
 }
 NCCL_ALIAS(ncclCommDestroy);
@@ -357,16 +358,15 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     static const char call[] = "ncclCommAbort";
     if (!comm) return ncclSuccess;
     nccl_comm *c = (nccl_comm *)(void *)comm;
-    if (nccl_comm_forwarded(comm))
-        return symm_nccl_forward_end(call, comm, symm_nccl_real_calls()->ncclCommAbort);
     if (nccl_comm_state(comm) == COMM_ENDING && !c->real) {
         const symmResult_t r = symmCommAbort(c->comm);
         return r == symmInvalidArgument ? ncclSuccess
                                         : nccl_of(r); /* that thread is done with it */
     }
-    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    const ncclResult_t bad = symm_nccl_comm_find_any(comm, call, &c);
     if (bad) return bad;
     const int state = symm_nccl_comm_end(c);
+    if (state == COMM_FORWARDED) return symm_nccl_forward_abort(c);
     return state ? end(c, state, symmCommAbort) : symm_nccl_comm_none(comm, call);
 }
 NCCL_ALIAS(ncclCommAbort);

@@ -125,6 +125,8 @@ void symm_nccl_comm_free(nccl_comm *c);
 /* The record of a handle that a program passed, whatever it is: live or finalized. Else an error,
  * of a question: an open group goes on. */
 ncclResult_t symm_nccl_comm_find(ncclComm_t comm, const char *call, nccl_comm **out);
+/* The same of one that may have become forwarded since the caller looked. */
+ncclResult_t symm_nccl_comm_find_any(ncclComm_t comm, const char *call, nccl_comm **out);
 /* The error of a handle that is not live. A group that is open runs nothing then. */
 ncclResult_t symm_nccl_comm_none(ncclComm_t comm, const char *call);
 /* 1: it is still being made, or another one from it (asked of symm). Does not report. */
@@ -234,9 +236,9 @@ void symm_nccl_forward_tell(const nccl_comm *c, ncclComm_t real, const char *why
 /* A communicator of the real NCCL in a record that is being made, from now on: then another thread
  * may end it. 0: the record was ended meanwhile. */
 int symm_nccl_forward_take(nccl_comm *c, ncclComm_t real, const char *why);
-/* Ends one by the real NCCL's `how`, in which name is for errors. */
-typedef ncclResult_t (*nccl_ending)(ncclComm_t comm);
-ncclResult_t symm_nccl_forward_end(const char *name, ncclComm_t comm, nccl_ending how);
+/* Ends one whose record is the caller's, by the real NCCL's call of that name. */
+ncclResult_t symm_nccl_forward_destroy(nccl_comm *c);
+ncclResult_t symm_nccl_forward_abort(nccl_comm *c);
 ncclResult_t symm_nccl_forward_finalize(ncclComm_t comm);
 ncclResult_t symm_nccl_forward_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
                                      ncclConfig_t *config);

@@ -48,14 +48,18 @@ static ncclResult_t state_of_real(ncclComm_t comm, ncclResult_t *error) {
     return r;
 }
 
+/* One that is made behind the call may become forwarded at any moment. symm's part of it has ended
+ * then, and what that says is no answer. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
+    static const char call[] = "ncclCommGetAsyncError";
     if (UNLIKELY(symm_nccl_passes(comm))) return state_of_real(comm, error);
     symmResult_t now = symmSuccess;
     nccl_comm *c;
-    const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommGetAsyncError", &c);
+    const ncclResult_t bad = symm_nccl_comm_find_any(comm, call, &c);
     if (bad) return bad;
-    if (!error) return symm_nccl_null("ncclCommGetAsyncError", "asyncError");
+    if (!error) return symm_nccl_null(call, "asyncError");
     const symmResult_t r = symmCommGetAsyncError(c->comm, &now);
+    if (UNLIKELY(nccl_comm_forwarded(comm) != NULL)) return state_of_real(comm, error);
     if (now == symmAborted && (nccl_comm_refuses(c) & COMM_REVOKED)) now = symmSuccess;
     if (!r) *error = nccl_of(now);
     return r || now ? nccl_of(r) : symm_nccl_shadow_async(c, error);

@@ -115,6 +115,23 @@ static void made_behind_the_call(void) {
     await_threads();
 }
 
+/* Asked without a pause: also at the moment at which it becomes forwarded. */
+static void asked_without_a_pause(void) {
+    ncclConfig_t config = behind();
+    use_real("forward", "libnccl-real.so");
+    for (int k = 0; k < 200; k++) {
+        ncclUniqueId id;
+        ncclComm_t comm;
+        ncclResult_t now = ncclInProgress, r = ncclSuccess;
+        N_OK(ncclGetUniqueId(&id));
+        N_ERR(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
+        while (!r && now == ncclInProgress) r = ncclCommGetAsyncError(comm, &now);
+        T_CHECKF(!r && !now, "round %d: %d, %d: %s", k, (int)r, (int)now, ncclGetLastError(NULL));
+        N_OK(ncclCommDestroy(comm));
+    }
+    await_threads();
+}
+
 /* The child's handle comes when the parent is ready again, as NCCL has it: the call says success
  * and writes NULL. The parent's watchdog asks, too. */
 static void *asks_on(void *arg) {
@@ -329,6 +346,6 @@ static void a_watchdog_that_asks_both(void) {
 }
 
 T_MAIN(T(ranks_that_are_threads), T(children_of_threads), T(made_behind_the_call),
-       T(children_that_come_later), T(a_parent_that_ends_first), T(an_abort_while_others_make_it),
-       T(a_watchdog_that_asks), T(beside_native_ones), T(an_abort_while_others_make_both),
-       T(a_watchdog_that_asks_both))
+       T(asked_without_a_pause), T(children_that_come_later), T(a_parent_that_ends_first),
+       T(an_abort_while_others_make_it), T(a_watchdog_that_asks), T(beside_native_ones),
+       T(an_abort_while_others_make_both), T(a_watchdog_that_asks_both))
