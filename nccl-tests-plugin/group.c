@@ -76,7 +76,8 @@ static void spoil(const nccl_calls *real) {
     if (real->ncclAllReduce) real->ncclAllReduce(NULL, NULL, 0, ncclInt8, ncclSum, NULL, NULL);
 }
 
-/* Behind the native calls, which all ranks run first. code: what came of them. */
+/* Behind the native calls, which all ranks run first. code: what came of them. info: that of a
+ * simulation; NULL: it runs. */
 static ncclResult_t end_real(ncclResult_t code, ncclSimInfo_t *info) {
     const nccl_calls *real = symm_nccl_real_calls();
     if (!group.real) return code;
@@ -84,11 +85,20 @@ static ncclResult_t end_real(ncclResult_t code, ncclSimInfo_t *info) {
     const int runs = !code || code == ncclInProgress;
     group.real = 0;
     if (!runs) spoil(real);
-    const ncclResult_t r = info && real->ncclGroupSimulateEnd ? real->ncclGroupSimulateEnd(info)
-                                                              : real->ncclGroupEnd();
+    const ncclResult_t r = runs && info ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
     if (!runs) return code;
     if (r && r != ncclInProgress) return symm_nccl_forward_failed("ncclGroupEnd", NULL, r);
     return r ? r : code;
+}
+
+/* Nothing of it runs, either. NULL is no simulation to NCCL, and older ones have none. */
+static ncclResult_t simulate_real(ncclResult_t code, ncclSimInfo_t *info) {
+    ncclSimInfo_t unseen = {sizeof unseen, NCCL_SIM_MAGIC, 22200, -1};
+    if (!code && group.real && !symm_nccl_real_calls()->ncclGroupSimulateEnd)
+        code =
+            symm_nccl_fail(ncclInvalidUsage, "ncclGroupSimulateEnd: it goes to a real NCCL, and %s",
+                           symm_nccl_real_lacks("ncclGroupSimulateEnd"));
+    return end_real(code, info ? info : &unseen);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -135,7 +145,7 @@ static ncclResult_t simulate(ncclSimInfo_t *info) {
         symm_nccl_say(symmLogInfo, "ncclGroupSimulateEnd: %d calls, as %d kernels: %.600s",
                       plan.calls, plan.kernels, plan.text);
     if (info && !bad) info->estimatedTime = -1;
-    code = end_real(code, bad ? NULL : info);
+    code = simulate_real(code, bad ? NULL : info);
     if (info && !bad && mixed) info->estimatedTime = -1;
     run_after(ncclSuccess);
     return code;

@@ -55,25 +55,20 @@ static _Atomic int live, called, failed;
 static void *_Atomic last_stream; /* of a collective */
 static _Thread_local char text[160];
 
-EXPORT void nccl_real_fail(const char *name, int rank);
-EXPORT int nccl_real_live(void);
-EXPORT int nccl_real_calls(void);
-EXPORT int nccl_real_failed(void);
-EXPORT void *nccl_real_stream(void);
-void nccl_real_fail(const char *name, int rank) {
+EXPORT void nccl_real_fail(const char *name, int rank) {
     snprintf(failing, sizeof failing, "%s", name);
     failing_rank = rank;
 }
-int nccl_real_live(void) {
+EXPORT int nccl_real_live(void) {
     return live;
 }
-int nccl_real_calls(void) {
+EXPORT int nccl_real_calls(void) {
     return called;
 }
-int nccl_real_failed(void) {
+EXPORT int nccl_real_failed(void) {
     return failed;
 }
-void *nccl_real_stream(void) {
+EXPORT void *nccl_real_stream(void) {
     return last_stream;
 }
 
@@ -152,14 +147,12 @@ typedef struct {
     ncclComm_t comm, child;
     const char *send;
     char *recv;
-    size_t in, out; /* bytes of this rank's contribution, and of a rank's part of what it gets */
-    int op, root;   /* root -1: all ranks get it; the peer of a message; a split's color */
-    int key;
+    size_t in, out;    /* bytes of this rank's contribution, and of a rank's part of what it gets */
+    int op, root, key; /* root -1: all ranks get it; the peer of a message; a split's color */
     uint64_t no;
 } job;
 
-static _Thread_local int depth, queued;
-static _Thread_local ncclResult_t bad;
+static _Thread_local int depth, queued, bad; /* bad: a code */
 static _Thread_local job queue[QUEUE];
 
 static ncclResult_t refused(ncclResult_t r) {
@@ -277,7 +270,7 @@ ncclResult_t ncclGroupEnd(void) {
     if (fails("ncclGroupEnd", -1)) bad = ncclInternalError;
     for (int i = 0; !bad && i < queued; i++) post(&queue[i]);
     for (int i = 0; !bad && i < queued; i++) collect(&queue[i]);
-    return bad;
+    return (ncclResult_t)bad;
 }
 NCCL_ALIAS(ncclGroupEnd);
 
@@ -395,6 +388,13 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
 NCCL_ALIAS(ncclCommCuDevice);
 
 #ifndef OLD
+/* As in NCCL: without a record it is the end. */
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
+    if (info) queued = 0, info->estimatedTime = 3;
+    return ncclGroupEnd();
+}
+NCCL_ALIAS(ncclGroupSimulateEnd);
+
 /* Told "child later" it is as NCCL where the parent does not block. */
 static void give_child(ncclComm_t parent, ncclComm_t child, ncclComm_t *to) {
     const int later = !strcmp(failing, "child later");

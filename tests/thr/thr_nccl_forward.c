@@ -71,6 +71,42 @@ static void ranks_that_are_threads(void) {
     all_gone();
 }
 
+/* A group that is only simulated runs nothing of theirs, whoever counts the time. */
+static void simulated(ncclSimInfo_t *info, ncclResult_t want) {
+    ncclUniqueId id;
+    ncclComm_t comm;
+    int x = 1, got = 0;
+    N_OK(ncclGetUniqueId(&id));
+    N_OK(ncclCommInitRank(&comm, 1, id, 0));
+    N_OK(ncclGroupStart());
+    N_OK(ncclAllReduce(&x, &got, 1, ncclInt32, ncclSum, comm, NULL));
+    N_ERR(ncclGroupSimulateEnd(info), want);
+    T_EQ(got, 0);
+    N_OK(ncclAllReduce(&x, &got, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(got, 1);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void a_group_that_is_only_simulated(void) {
+    ncclSimInfo_t info = {sizeof info, NCCL_SIM_MAGIC, NCCL_VERSION_CODE, 7};
+    use_real("forward", "libnccl-real.so");
+    simulated(&info, ncclSuccess);
+    T_CHECK(info.estimatedTime == 3);
+    simulated(NULL, ncclSuccess); /* which is no simulation to the real NCCL */
+    all_gone();
+}
+
+/* Without the call it is refused, and runs nothing either. */
+static void a_simulation_that_the_real_one_lacks(void) {
+    T_EXPECT_WARNINGS();
+    ncclSimInfo_t info = {sizeof info, NCCL_SIM_MAGIC, NCCL_VERSION_CODE, 7};
+    use_real("forward", "libnccl-real-old.so");
+    simulated(&info, ncclInvalidUsage);
+    T_CHECK(strstr(ncclGetLastError(NULL), "has no pncclGroupSimulateEnd") != NULL);
+    simulated(NULL, ncclInvalidUsage);
+    all_gone();
+}
+
 /* Split and shrink, each rank on its thread. */
 static void one_parent(int rank, int n, void *arg) {
     ncclComm_t comm = join(arg, rank, n, NULL, ncclSuccess), child = NULL;
@@ -345,7 +381,8 @@ static void a_watchdog_that_asks_both(void) {
     all_gone();
 }
 
-T_MAIN(T(ranks_that_are_threads), T(children_of_threads), T(made_behind_the_call),
+T_MAIN(T(ranks_that_are_threads), T(a_group_that_is_only_simulated),
+       T(a_simulation_that_the_real_one_lacks), T(children_of_threads), T(made_behind_the_call),
        T(asked_without_a_pause), T(children_that_come_later), T(a_parent_that_ends_first),
        T(an_abort_while_others_make_it), T(a_watchdog_that_asks), T(beside_native_ones),
        T(an_abort_while_others_make_both), T(a_watchdog_that_asks_both))
