@@ -233,6 +233,12 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
 }
 NCCL_ALIAS(ncclCommSplit);
 
+/* Its calls end, as this rank wishes. symm does its own part. */
+static void stop(nccl_comm *parent) {
+    atomic_fetch_or_explicit(&parent->refuses, COMM_STOPPED, memory_order_relaxed);
+    symm_nccl_shadow_stop(parent);
+}
+
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm,
                             ncclConfig_t *config, int flags) {
     static const char call[] = "ncclCommShrink";
@@ -246,7 +252,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *n
             ncclInvalidArgument, "%s: flags=%#x: must be 0 or %d", call, flags, NCCL_SHRINK_ABORT));
     const ncclResult_t r = begin(call, BY_SHRINK, parent, newcomm, config, &mine, &c);
     if (r) return r;
-    if (flags & NCCL_SHRINK_ABORT) symm_nccl_shadow_stop(parent); /* as symm does its part */
+    if (flags & NCCL_SHRINK_ABORT) stop(parent);
     *newcomm = nccl_handle(c);
     const symmConfig_t *its = config ? &mine : NULL;
     const symmMeet_t meet =
@@ -293,6 +299,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     nccl_comm *c = nccl_comm_live(comm);
     if (!c) return symm_nccl_comm_none(comm, call);
     if (nccl_comm_unready(c)) return symm_nccl_group_refuse(symm_nccl_unready(call));
+    if (nccl_comm_refuses(c) & COMM_REVOKED) /* which was its end already */
+        return symm_nccl_group_refuse(
+            symm_nccl_fail(ncclInvalidArgument, "%s: the communicator was revoked", call));
     const symmResult_t r = symmCommFinalize(c->comm);
     int live = COMM_LIVE;
     if (r) return symm_nccl_result(r);

@@ -74,8 +74,8 @@ typedef enum {
 enum { COMM_FREE, COMM_MAKING, COMM_LIVE, COMM_FINAL, COMM_ENDING, COMM_FORWARDED };
 
 /* It may still be made, or another one from it, which symm is to be asked; its own rank has revoked
- * it. */
-enum { COMM_UNREADY = 1, COMM_REVOKED = 2 };
+ * it; or has ended its calls by a shrink. */
+enum { COMM_UNREADY = 1, COMM_REVOKED = 2, COMM_STOPPED = 4 };
 
 typedef struct symm_nccl_registered symm_nccl_registered; /* of ncclCommRegister: window.c */
 
@@ -85,7 +85,7 @@ typedef struct {
     _Alignas(128) uint64_t magic;
     _Atomic int state;             /* COMM_*; LIVE is stored, released, when comm is set */
     unsigned char reads_windows;   /* under window.c's lock: kernels may read handles of windows */
-    _Atomic unsigned char refuses; /* COMM_UNREADY, COMM_REVOKED: why it may take no calls */
+    _Atomic unsigned char refuses; /* COMM_UNREADY and others: why it may take no calls */
     unsigned char over; /* native: it has a shadow, or gets one while it is made; set with MAKING */
     unsigned char behind; /* creation goes on behind the call; set with MAKING */
     symmComm_t comm;

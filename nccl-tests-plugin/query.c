@@ -60,7 +60,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
     if (!error) return symm_nccl_null(call, "asyncError");
     const symmResult_t r = symmCommGetAsyncError(c->comm, &now);
     if (UNLIKELY(nccl_comm_forwarded(comm) != NULL)) return state_of_real(comm, error);
-    if (now == symmAborted && (nccl_comm_refuses(c) & COMM_REVOKED)) now = symmSuccess;
+    /* This rank wished it to end: no error, also where it had one before. */
+    const int ended = nccl_comm_refuses(c) & (COMM_REVOKED | COMM_STOPPED);
+    if (ended && now != symmInProgress) now = symmSuccess;
     if (!r) *error = nccl_of(now);
     return r || now ? nccl_of(r) : symm_nccl_shadow_async(c, error);
 }

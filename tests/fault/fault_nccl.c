@@ -373,6 +373,52 @@ static void windows_that_are_none(void) {
     forked(bad_windows);
 }
 
+/* ---- what ranks wish to end ------------------------------------------------------------------ */
+
+static void is_no_error(ncclComm_t comm) {
+    ncclResult_t now = ncclInternalError;
+    N_OK(ncclCommGetAsyncError(comm, &now));
+    T_EQ(now, ncclSuccess);
+}
+
+/* Calls that do not fit have failed on all ranks before: as with NCCL's, that is over then. */
+static void all_ranks_revoke(void) {
+    T_EXPECT_WARNINGS();
+    ncclResult_t now = ncclSuccess;
+    int x[RANKS];
+    N_OK(ncclCommInitAll(comms, RANKS, NULL));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, r ? ncclMax : ncclMin, comms[r], NULL));
+    N_ERR(ncclGroupEnd(), ncclInvalidUsage);
+    N_OK(ncclCommGetAsyncError(comms[0], &now));
+    T_EQ(now, ncclInvalidUsage);
+    for (int r = 0; r < RANKS; r++) N_OK(ncclCommRevoke(comms[r], 0));
+    for (int r = 0; r < RANKS; r++) {
+        is_no_error(comms[r]);
+        N_REFUSED(ncclCommFinalize(comms[r]), ncclInvalidArgument, "was revoked");
+    }
+    end_all();
+}
+
+/* Programs ask the parent whether the child is made. */
+static void a_shrink_that_ends_its_parent(void) {
+    T_EXPECT_WARNINGS();
+    int gone = RANKS - 1;
+    ncclComm_t child[RANKS];
+    N_OK(ncclCommInitAll(comms, RANKS, NULL));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < gone; r++)
+        N_OK(ncclCommShrink(comms[r], &gone, 1, &child[r], NULL, NCCL_SHRINK_ABORT));
+    N_OK(ncclGroupEnd());
+    for (int r = 0; r < gone; r++) {
+        is_no_error(comms[r]);
+        is_no_error(child[r]);
+        N_OK(ncclCommDestroy(child[r]));
+    }
+    end_all();
+}
+
 /* ---- ranks that end in any order ------------------------------------------------------------- */
 
 enum { ABORTS, ABORTS_A_CALL, EXITS, DIES, WAYS, GONE = 1, SEEN_US = 300000 };
@@ -453,4 +499,5 @@ T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration,
        T_TIMEOUT(refusals_of_launches, 180), T(devices_that_are_not_there),
        T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(an_id_used_twice),
        T(an_id_of_a_launcher), T(an_id_by_an_address), T(no_bytes_are_no_memory),
-       T(windows_that_are_none), T(who_needs_nobody_does_not_hear_of_an_end))
+       T(windows_that_are_none), T(all_ranks_revoke), T(a_shrink_that_ends_its_parent),
+       T(who_needs_nobody_does_not_hear_of_an_end))
