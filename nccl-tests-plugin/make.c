@@ -27,9 +27,9 @@ static ncclResult_t begin_record(nccl_comm **record) {
     return r;
 }
 
-/* Its ranks settle first whether they have a shadow, and make it. */
-static ncclResult_t begin_shadow(nccl_comm *c, const ncclConfig_t *config) {
-    c->making = symm_nccl_making_new(c, NCCL_MODE_NATIVE, config, ncclSuccess);
+/* Its ranks settle first whether they have a shadow, and make it. bad: this rank cannot go on. */
+static ncclResult_t begin_shadow(nccl_comm *c, const ncclConfig_t *config, ncclResult_t bad) {
+    c->making = symm_nccl_making_new(c, NCCL_MODE_NATIVE, config, bad);
     if (c->making) return ncclSuccess;
     symm_nccl_comm_free(c);
     return ncclSystemError;
@@ -53,25 +53,26 @@ static void goes_behind(nccl_comm *c, nccl_comm *parent) {
 }
 
 /* What it begins with: the config and a record. It has a shadow if its parent has one; a new rank,
- * which has no parent, goes by its variables. Ranks that grow always settle, as each of the two
- * kinds knows its own side alone. In a group split and shrink do not go on behind the call. */
+ * which has no parent, goes by its variables, and tells the others what is wrong with them. Ranks
+ * that grow always settle, as each of the two kinds knows its own side alone. In a group split and
+ * shrink do not go on behind the call. */
 static ncclResult_t begin(const char *call, int how, nccl_comm *parent, ncclComm_t *out,
                           const ncclConfig_t *config, symmConfig_t *mine, nccl_comm **record) {
-    symm_nccl_params p;
+    symm_nccl_params p = {.over = NCCL_FORWARD_NEVER};
     if (!out) return symm_nccl_group_refuse(symm_nccl_null(call, "comm"));
     *out = NULL;
     if (parent && nccl_comm_unready(parent)) return symm_nccl_group_refuse(symm_nccl_unready(call));
-    ncclResult_t r = symm_nccl_params_load(&p);
-    if (!r) r = symm_nccl_config(config, mine);
+    const ncclResult_t bad = parent ? ncclSuccess : symm_nccl_params_load(&p);
+    ncclResult_t r = symm_nccl_config(config, mine);
     if (!r) r = begin_record(record);
     if (r) return symm_nccl_group_refuse(r);
     nccl_comm *c = *record;
     const int behind = config ? mine->blocking == 0 : parent && parent->behind;
     if (behind && (how == BY_GROW || !symm_nccl_group_open())) goes_behind(c, parent);
-    c->over = parent ? parent->over : p.over == NCCL_FORWARD_OP;
+    c->over = parent ? parent->over : !bad && p.over == NCCL_FORWARD_OP;
     if (how == WITHOUT_COLOR) c->over = 0;
     mind_ends(c, mine);
-    if (c->over || how == BY_GROW) r = begin_shadow(c, config);
+    if (c->over || how == BY_GROW) r = begin_shadow(c, config, bad);
     return r ? symm_nccl_group_refuse(r) : r;
 }
 
@@ -156,7 +157,7 @@ static ncclResult_t new_records(nccl_comm **records, int n, int over, symmMeet_t
     for (int i = 0; i < n; i++) {
         nccl_comm *c = records[i] = symm_nccl_comm_new();
         if (c) c->over = over != 0;
-        if (c && (!over || !begin_shadow(c, NULL))) {
+        if (c && (!over || !begin_shadow(c, NULL, ncclSuccess))) {
             if (over) meets[i] = symm_nccl_making_meet(c->making);
             continue;
         }

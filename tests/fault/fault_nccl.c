@@ -253,6 +253,31 @@ static void differ(int rank, int n, void *arg) {
     N_OK(ncclCommAbort(comm));
 }
 
+/* Of a new rank's variables the old ones hear, too. */
+static void grow_by_a_wrong_one(int rank, int n, void *arg) {
+    meeting *m = arg;
+    const int old = rank < n - 1;
+    ncclComm_t comm = NULL, more = NULL;
+    setenv("SYMM_BACKEND", "host", 1);
+    if (!rank) N_OK(ncclGetUniqueId(&m->id));
+    kit_barrier(&m->k, n);
+    if (old) N_OK(ncclCommInitRank(&comm, n - 1, m->id, rank));
+    if (!rank) N_OK(ncclCommGetUniqueId(comm, &m->id));
+    kit_barrier(&m->k, n);
+    if (!old) setenv("SYMM_NCCL", "maybe", 1);
+    N_REFUSED(ncclCommGrow(comm, n, old && rank ? NULL : &m->id, old ? -1 : rank, &more, NULL),
+              ncclInvalidArgument, "rank 2: SYMM_NCCL=maybe: must be one of auto, native, forward");
+    T_CHECK(!more);
+    if (!old) return;
+    N_OK(ncclAllReduce(&rank, &n, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(n, 1);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void a_new_rank_that_is_wrong(void) {
+    forked(grow_by_a_wrong_one);
+}
+
 static void ranks_that_differ_are_told(void) {
     forked(differ);
 }
@@ -497,7 +522,7 @@ static void who_needs_nobody_does_not_hear_of_an_end(void) {
 
 T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
        T_TIMEOUT(refusals_of_launches, 180), T(devices_that_are_not_there),
-       T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(an_id_used_twice),
-       T(an_id_of_a_launcher), T(an_id_by_an_address), T(no_bytes_are_no_memory),
-       T(windows_that_are_none), T(all_ranks_revoke), T(a_shrink_that_ends_its_parent),
-       T(who_needs_nobody_does_not_hear_of_an_end))
+       T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(a_new_rank_that_is_wrong),
+       T(an_id_used_twice), T(an_id_of_a_launcher), T(an_id_by_an_address),
+       T(no_bytes_are_no_memory), T(windows_that_are_none), T(all_ranks_revoke),
+       T(a_shrink_that_ends_its_parent), T(who_needs_nobody_does_not_hear_of_an_end))
