@@ -117,6 +117,27 @@ static void the_parent_is_free_when_the_child_is_done(void) {
     T_FORK(RANKS, parent_after_child_rank, fk_new(0, 0));
 }
 
+/* The other way round: NCCL's programs ask the parent, and use the new one then. */
+static void child_after_parent_rank(int rank, int n, void *arg) {
+    symmComm_t comm = fk_open(arg, rank, n), child;
+    symmConfig_t config = behind();
+    symmResult_t r;
+    for (int i = 0; i < 4; i++) {
+        T_EQ(symm_fail_arm("behind_done:delay=50"), 0);
+        T_ERR(symmCommSplit(comm, 0, 0, &child, &config), symmInProgress);
+        T_EQ(await_creation(comm), symmSuccess);
+        T_OK(symmCommGetAsyncError(child, &r));
+        T_EQ(r, symmSuccess);
+        T_OK(symmCommDestroy(child));
+    }
+    T_OK(symmCommDestroy(comm));
+    no_threads();
+}
+
+static void the_child_is_done_when_the_parent_is_free(void) {
+    T_FORK(RANKS, child_after_parent_rank, fk_new(0, 0));
+}
+
 /* Rank 1 never comes, and the deadline is far. */
 static void abort_parent_rank(int rank, int n, void *arg) {
     fk *f = arg;
@@ -532,9 +553,9 @@ static void a_group_keeps_configs_and_names(void) {
 }
 
 T_MAIN(T(a_split_that_does_not_block), T(the_parent_is_free_when_the_child_is_done),
-       T(the_parent_is_aborted_meanwhile), T(given_up_at_the_last_moment),
-       T(a_failure_at_the_last_moment), T(given_up_before_it_has_ranks),
-       T(a_split_that_fails_behind), T(a_split_that_cannot_go_on_behind),
-       T(a_shrink_that_does_not_block), T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group),
-       T(calls_in_a_group), T(blocking_0_of_callbacks_is_not_inherited),
-       T(a_group_keeps_configs_and_names))
+       T(the_child_is_done_when_the_parent_is_free), T(the_parent_is_aborted_meanwhile),
+       T(given_up_at_the_last_moment), T(a_failure_at_the_last_moment),
+       T(given_up_before_it_has_ranks), T(a_split_that_fails_behind),
+       T(a_split_that_cannot_go_on_behind), T(a_shrink_that_does_not_block),
+       T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group), T(calls_in_a_group),
+       T(blocking_0_of_callbacks_is_not_inherited), T(a_group_keeps_configs_and_names))

@@ -1,6 +1,7 @@
 /* comm_child.c - communicators made from another one: split; and shrink, in which the ranks that
- * are left go on. Runs on the caller's thread; with config.blocking 0 on a thread of its own. No
- * lock. The parent is in use meanwhile. */
+ * are left go on. Runs on the caller's thread; with config.blocking 0 on a thread of its own. The
+ * parent is in use meanwhile. Lock: `telling`, while both ends of a creation behind its call are
+ * told that it is done. */
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -90,6 +91,33 @@ typedef struct {
     symmComm_t nothing; /* `out` of a rank without a color, as the caller's variable may be gone */
 } behind;
 
+static pthread_mutex_t telling = PTHREAD_MUTEX_INITIALIZER;
+
+/* Pairs with the releases in say_done. */
+static int behind_now(symm_comm *c) {
+    return atomic_load_explicit(&c->entry.behind, memory_order_acquire) ||
+           atomic_load_explicit(&c->entry.parenting, memory_order_acquire);
+}
+
+int symm_comm_goes_on(symm_comm *c) {
+    int on = behind_now(c);
+    if (!on) return 0;
+    pthread_mutex_lock(&telling); /* the other end may have been told just now */
+    on = behind_now(c);
+    pthread_mutex_unlock(&telling);
+    return on;
+}
+
+/* A thread that sees one end done finds the other one done, whichever it asks first. A count for
+ * the parent, because the next creation may begin in between. */
+static void say_done(symm_comm *parent, symm_comm *made) {
+    pthread_mutex_lock(&telling);
+    atomic_fetch_sub_explicit(&parent->entry.parenting, 1, memory_order_release);
+    (void)SYMM_FAIL_HERE(behind_done); /* only held up */
+    if (made) atomic_store_explicit(&made->entry.behind, 0, memory_order_release);
+    pthread_mutex_unlock(&telling);
+}
+
 /* This thread holds the parent until it is done. After a failure symmCommGetAsyncError of the new
  * one returns it. */
 static void *make_behind(void *arg) {
@@ -104,16 +132,10 @@ static void *make_behind(void *arg) {
         atomic_store_explicit(&made->entry.state, SYMM_COMM_LIVE, memory_order_release);
     }
     (void)SYMM_FAIL_HERE(behind_leave); /* only held up: the new one must not be done before */
-    /* Lowered after the leave, so that a call that finds the parent in use also finds the reason. A
-     * count, because the next creation may begin in between. */
+    /* First, so that a call that finds the parent in use also finds the reason. */
     symm_comm_leave(b.parent);
-    atomic_fetch_sub_explicit(&b.parent->entry.parenting, 1, memory_order_release);
-    /* Pairs with the acquire in symmCommGetAsyncError: a thread that sees this one done finds the
-     * parent free. */
-    if (made) {
-        atomic_store_explicit(&made->entry.behind, 0, memory_order_release);
-        symm_comm_unref(made);
-    }
+    say_done(b.parent, made);
+    if (made) symm_comm_unref(made);
     symm_comm_unref(b.parent);
     if (b.a.meet.release) b.a.meet.release(b.a.meet.ctx);
     SYMM_STAT_ADD(threads, -1);

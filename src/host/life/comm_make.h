@@ -110,6 +110,9 @@ symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, symm_reached
 
 /* ---- comm_child.c ---- */
 
+/* 1: it is being made from another one behind a call, or another one from it. Both ends are done at
+ * one moment. */
+int symm_comm_goes_on(symm_comm *c);
 /* As symmCommShrink of one domain, of a rank that has an error already, which all are told. status:
  * the error, the thread's last; or success. */
 symmResult_t symm_comm_shrink_with(symmComm_t comm, const int *excludeRanks, int nExclude,

@@ -7,20 +7,18 @@
 #include "host/window/multicast.h"
 #include "host/window/space.h"
 #include "across_end.h"
+#include "comm_make.h"
 
 symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     symm_comm *c;
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
     if (symm_outer_is(comm)) return symm_across_async(comm, asyncError);
     SYMM_TRY(symm_comm_visit(comm, &c));
-    /* Read before the error, which is stored before `behind` is cleared. Pairs with the release in
-     * comm_child.c: a thread that sees it done may use the parent too. */
-    const int behind = atomic_load_explicit(&c->entry.behind, memory_order_acquire);
-    const int parenting = atomic_load_explicit(&c->entry.parenting, memory_order_acquire) > 0;
+    const int goes_on = symm_comm_goes_on(c); /* before the error, which is stored before its end */
     const int making =
         atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING;
     symmResult_t r = symm_comm_told(c);
-    if (behind || parenting || (making && !r)) r = symmInProgress;
+    if (goes_on || (making && !r)) r = symmInProgress;
     symm_comm_unvisit(c);
     *asyncError = r;
     return symmSuccess;
