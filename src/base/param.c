@@ -228,17 +228,31 @@ const char *symm_param_no_multicast(const symm_params *p) {
     return nvls && !strtol(nvls, &end, 0) && end != nvls ? "NCCL_NVLS_ENABLE=0 forbids it" : NULL;
 }
 
-uint64_t symm_param_hash(const symm_params *p) {
-    uint64_t words[] = {(uint64_t)p->backend,
-                        (uint64_t)p->ctas,
-                        (uint64_t)p->threads,
-                        (uint64_t)p->relay,
-                        (uint64_t)p->deterministic,
-                        p->scratch,
-                        p->win_stride,
-                        (uint64_t)p->multicast,
-                        (uint64_t)p->cta_budget,
-                        (uint64_t)p->side_by_side};
-    uint64_t h = hash_bytes(0xcbf29ce484222325ull, words, sizeof words);
-    return hash_bytes(h, p->algo, strlen(p->algo));
+symm_param_agreed symm_param_to_agree(const symm_params *p) {
+    return (symm_param_agreed){{
+        (uint64_t)p->backend,
+        (uint64_t)p->ctas,
+        (uint64_t)p->threads,
+        (uint64_t)p->relay,
+        (uint64_t)p->deterministic,
+        p->scratch,
+        p->win_stride,
+        (uint64_t)p->multicast,
+        (uint64_t)p->cta_budget,
+        (uint64_t)p->side_by_side,
+        hash_bytes(0xcbf29ce484222325ull, p->algo, strlen(p->algo)),
+    }};
+}
+
+const char *symm_param_differs(const symm_param_agreed *a, const symm_param_agreed *b) {
+    static const char *const vars[] = {/* in the order of symm_param_to_agree */
+                                       "SYMM_BACKEND",      "SYMM_CTAS",          "SYMM_THREADS",
+                                       "SYMM_RELAY",        "SYMM_DETERMINISTIC", "SYMM_SCRATCH",
+                                       "SYMM_WIN_STRIDE",   "SYMM_MULTICAST",     "SYMM_CTA_BUDGET",
+                                       "SYMM_SIDE_BY_SIDE", "SYMM_ALGO"};
+    enum { VARS = sizeof vars / sizeof *vars };
+    _Static_assert(VARS == sizeof a->word / sizeof *a->word, "each word has its variable");
+    for (int i = 0; i < VARS; i++)
+        if (a->word[i] != b->word[i]) return vars[i];
+    return NULL;
 }

@@ -42,9 +42,14 @@ void symm_param_each(const symm_params *p,
                      void (*row)(void *arg, const char *var, const char *value, const char *def,
                                  const char *allowed, const char *help),
                      void *arg);
-/* Hash of the parameters that decide which kernel runs or how memory is laid out; must agree
- * between ranks. */
-uint64_t symm_param_hash(const symm_params *p);
+/* The parameters that decide which kernel runs or how memory is laid out must be equal on all ranks.
+ * This is what a rank tells the others of its own. */
+typedef struct {
+    uint64_t word[11];
+} symm_param_agreed;
+symm_param_agreed symm_param_to_agree(const symm_params *p);
+/* The first variable in which two ranks differ; NULL: there is none. */
+const char *symm_param_differs(const symm_param_agreed *a, const symm_param_agreed *b);
 
 /* ---- param_rows.c, for param.c and log.c: one row per variable, values as text and back ---- */
 

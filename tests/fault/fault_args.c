@@ -497,13 +497,13 @@ static const variable variables[] = {
     {"SYMM_ALGO", "all_reduce:by_pigeon", "SYMM_ALGO", symmInvalidArgument},
     {"SYMM_BACKEND", "cuda", "SYMM_BACKEND", symmNotSupported},
     /* good values, but they decide kernels or layout and differ between the ranks */
-    {"SYMM_THREADS", "64", "other SYMM_ variables", symmInvalidUsage},
-    {"SYMM_RELAY", "staging", "other SYMM_ variables", symmInvalidUsage},
-    {"SYMM_CTAS", "2", "rank 1 has other SYMM_ variables", symmInvalidUsage},
-    {"SYMM_DETERMINISTIC", "1", "other SYMM_ variables", symmInvalidUsage},
-    {"SYMM_SCRATCH", "33M", "other SYMM_ variables", symmInvalidUsage},
-    {"SYMM_WIN_STRIDE", "4G", "other SYMM_ variables", symmInvalidUsage},
-    {"SYMM_ALGO", "all_reduce_2shot_packet", "other SYMM_ variables", symmInvalidUsage},
+    {"SYMM_THREADS", "64", "rank 1 has another SYMM_THREADS", symmInvalidUsage},
+    {"SYMM_RELAY", "staging", "another SYMM_RELAY", symmInvalidUsage},
+    {"SYMM_CTAS", "2", "rank 1 has another SYMM_CTAS than rank 0", symmInvalidUsage},
+    {"SYMM_DETERMINISTIC", "1", "another SYMM_DETERMINISTIC", symmInvalidUsage},
+    {"SYMM_SCRATCH", "33M", "another scratch (SYMM_SCRATCH", symmInvalidUsage},
+    {"SYMM_WIN_STRIDE", "4G", "another SYMM_WIN_STRIDE", symmInvalidUsage},
+    {"SYMM_ALGO", "all_reduce_2shot_packet", "another SYMM_ALGO", symmInvalidUsage},
 };
 
 static void variable_rank(int rank, int n, void *arg) {

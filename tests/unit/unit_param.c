@@ -403,25 +403,32 @@ static void each_lists_every_parameter(void) {
 #endif
 }
 
-static uint64_t hash_of(const char *entry) {
-    symm_params p = parsed(entry);
-    return symm_param_hash(&p);
+/* The variable in which ranks differ, of which each has one of these; "": none. */
+static const char *differs(const char *one, const char *other) {
+    const symm_params p = parsed(one), q = parsed(other);
+    const symm_param_agreed a = symm_param_to_agree(&p), b = symm_param_to_agree(&q);
+    const char *var = symm_param_differs(&a, &b);
+    return var ? var : "";
 }
 
-static void the_hash_covers_what_ranks_must_share(void) {
+static void what_ranks_must_share_is_named(void) {
     static const char *const shared[] = {
-        "PATH=/",           "SYMM_CTAS=3",       "SYMM_CTAS=4",        "SYMM_THREADS=3",
-        "SYMM_THREADS=64",  "SYMM_ALGO=a",       "SYMM_ALGO=b",        "SYMM_DETERMINISTIC=1",
-        "SYMM_SCRATCH=16M", "SYMM_MULTICAST=1",  "SYMM_WIN_STRIDE=1G", "SYMM_BACKEND=host",
-        "SYMM_RELAY=lines", "SYMM_RELAY=staging"};
+        "PATH=/",           "SYMM_CTAS=3",        "SYMM_CTAS=4",        "SYMM_THREADS=3",
+        "SYMM_THREADS=64",  "SYMM_ALGO=a",        "SYMM_ALGO=b",        "SYMM_DETERMINISTIC=1",
+        "SYMM_SCRATCH=16M", "SYMM_MULTICAST=1",   "SYMM_WIN_STRIDE=1G", "SYMM_BACKEND=host",
+        "SYMM_RELAY=lines", "SYMM_RELAY=staging", "SYMM_CTA_BUDGET=9",  "SYMM_SIDE_BY_SIDE=4"};
     static const char *const own[] = {"SYMM_DEBUG=INFO",  "SYMM_DEBUG_FILE=x",     "SYMM_SPIN=5",
                                       "SYMM_TIMEOUT=7",   "SYMM_SOCKET_IFNAME=lo", "SYMM_CTAS=0",
                                       "SYMM_HUGEPAGES=0", "SYMM_RELAY=auto"};
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-        for (size_t k = 0; k < i; k++)
-            T_CHECKF(hash_of(shared[i]) != hash_of(shared[k]), "%s, %s", shared[i], shared[k]);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        T_CHECKF(hash_of(own[i]) == hash_of("PATH=/"), "%s", own[i]);
+        for (size_t k = 0; k < i; k++) {
+            const char *var = differs(shared[i], shared[k]);
+            const size_t len = strlen(var);
+            T_CHECKF(len && (!strncmp(shared[i], var, len) || !strncmp(shared[k], var, len)),
+                     "%s, %s: %s", shared[i], shared[k], var);
+            if (!k) T_CHECKF(shared[i][len] == '=', "%s: %s", shared[i], var);
+        }
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) T_STREQ(differs(own[i], "PATH=/"), "");
 }
 
 /* NCCL's variable counts where symm's own says nothing. */
@@ -436,7 +443,7 @@ static void interfaces_may_be_those_of_nccl(void) {
     p = parsed("NCCL_SOCKET_IFNAME=^lo,docker");
     T_STREQ(p.ifname, "^lo,docker");
     T_STREQ(p.nccl_lib, "");
-    T_EQ(hash_of("NCCL_SOCKET_IFNAME=lo"), hash_of("PATH=/"));
+    T_STREQ(differs("NCCL_SOCKET_IFNAME=lo", "PATH=/"), "");
 }
 
 T_MAIN(T(defaults_are_the_table_s), T(empty_values_are_defaults), T(every_range_is_kept),
@@ -447,4 +454,4 @@ T_MAIN(T(defaults_are_the_table_s), T(empty_values_are_defaults), T(every_range_
        T(the_first_message_goes_to_the_file), T(an_unknown_name_is_warned_about_once),
        T(loading_sets_level_and_file), T(threads_may_load_at_once),
        T(sym_fail_belongs_to_test_builds), T(each_lists_every_parameter),
-       T(the_hash_covers_what_ranks_must_share), T(interfaces_may_be_those_of_nccl))
+       T(what_ranks_must_share_is_named), T(interfaces_may_be_those_of_nccl))

@@ -28,7 +28,7 @@ typedef struct { /* what a rank says of itself; fixed size */
     symm_domain_key key; /* ranks whose sockets reach each other, and whose memory may be mapped */
     symm_cuda_fabric nvlink; /* known: its GPU's memory may be mapped on the fabric's other hosts */
     int64_t cut;             /* SYMM_DOMAIN_SIZE */
-    uint64_t params;         /* hash of the variables that must be equal */
+    symm_param_agreed params; /* variables that must be equal */
     int32_t code;
     char text[156];
 } whereabouts;
@@ -57,7 +57,7 @@ static void fill(whereabouts *w, symmResult_t r) {
         return;
     }
     w->cut = p.domain_size;
-    w->params = symm_param_hash(&p);
+    w->params = symm_param_to_agree(&p);
     w->key = (symm_domain_key){here.host.hi, here.host.lo, here.netns};
     fill_fabric(&p, &w->nvlink);
 }
@@ -75,11 +75,10 @@ static symmResult_t judge(const whereabouts *all, int nranks) {
             return SYMM_ERR(symmInvalidUsage,
                             "rank %d has SYMM_DOMAIN_SIZE=%lld, rank 0 has %lld: must be equal", r,
                             (long long)all[r].cut, (long long)all[0].cut);
-        if (all[r].params != all[0].params)
-            return SYMM_ERR(symmInvalidUsage,
-                            "rank %d has other SYMM_ variables than rank 0: those that decide "
-                            "kernels must be equal (docs/environment.md)",
-                            r);
+        const char *var = symm_param_differs(&all[r].params, &all[0].params);
+        if (var)
+            return SYMM_ERR(symmInvalidUsage, "rank %d has another %s than rank 0: must be equal",
+                            r, var);
     }
     return symmSuccess;
 }

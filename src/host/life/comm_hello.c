@@ -31,7 +31,9 @@
 typedef struct {
     uint64_t magic;
     uint32_t version, abi;
-    uint64_t plan_hash, param_hash;
+    uint64_t plan_hash, rows_hash; /* rows: of SYMM_PLAN_TABLE */
+    symm_param_agreed params;
+    int32_t min_ctas, max_ctas, cta_budget; /* of its config */
     symm_uuid process;
     symm_where where;
     uint64_t device_bytes, scratch;
@@ -154,13 +156,11 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(symm_greeting)) +
              (uint32_t)SKEW(1);
     h->plan_hash = symm_plan_hash() + (uint64_t)SKEW(2);
-    /* The planner depends on these: with different numbers of CTAs ranks would wait for words that
-     * nobody writes. */
-    h->param_hash = symm_param_hash(&c->params) ^
-                    ((uint64_t)(uint32_t)c->config.minCTAs << 32 | (uint32_t)c->config.maxCTAs) *
-                        0x9e3779b97f4a7c15ull ^
-                    (uint64_t)(uint32_t)c->config.ctaBudget * 0xc2b2ae3d27d4eb4full ^
-                    symm_plan_table_hash(c->calls.rows);
+    h->rows_hash = symm_plan_table_hash(c->calls.rows);
+    h->params = symm_param_to_agree(&c->params);
+    h->min_ctas = c->config.minCTAs;
+    h->max_ctas = c->config.maxCTAs;
+    h->cta_budget = c->config.ctaBudget;
     h->process = process_id;
     h->device_bytes = c->caps.device_bytes;
     h->fabric = c->caps.fabric_handles && c->params.handles != SYMM_HANDLES_FD;
@@ -206,6 +206,23 @@ static symmResult_t compare_place(int r, const hello *h, const hello *mine, int 
                     r, h->where.name, mine->where.name, h->fabric ? 0 : r);
 }
 
+/* The planner depends on these: with different numbers of CTAs ranks would wait for words that
+ * nobody writes. NULL: two ranks have the same. */
+static const char *differing(const hello *a, const hello *b) {
+    if (a->scratch != b->scratch) return "another scratch (SYMM_SCRATCH, or scratch of the config)";
+    if (a->min_ctas != b->min_ctas) return "another minCTAs in its config";
+    if (a->max_ctas != b->max_ctas) return "another maxCTAs in its config";
+    if (a->cta_budget != b->cta_budget) return "another ctaBudget in its config";
+    return a->rows_hash != b->rows_hash ? "other rows in SYMM_PLAN_TABLE" : NULL;
+}
+
+static symmResult_t compare_choices(int r, const hello *h, const hello *mine) {
+    const char *what = differing(h, mine), *var = symm_param_differs(&h->params, &mine->params);
+    if (!what && !var) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage, "rank %d has %s%s than rank 0: must be equal on all ranks", r,
+                    what ? "" : "another ", what ? what : var);
+}
+
 static symmResult_t compare_hello(int r, const hello *h, const hello *mine, int several) {
     if (h->magic != mine->magic || h->version != mine->version)
         return SYMM_ERR(symmVersionMismatch, "rank %d runs symm %u.%u.%u, rank 0 %u.%u.%u", r,
@@ -223,12 +240,7 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine, int 
         return SYMM_ERR(symmInvalidUsage, "rank %d uses %s, rank 0 %s (SYMM_BACKEND settles it)", r,
                         h->cuda ? "a GPU" : "the host backend",
                         mine->cuda ? "a GPU" : "the host backend");
-    if (h->param_hash != mine->param_hash)
-        return SYMM_ERR(
-            symmInvalidUsage,
-            "rank %d has other SYMM_ variables than rank 0, other rows in SYMM_PLAN_TABLE, or "
-            "other minCTAs, maxCTAs, ctaBudget or scratch: what decides kernels must be equal",
-            r);
+    SYMM_TRY(compare_choices(r, h, mine));
     return compare_place(r, h, mine, several);
 }
 
