@@ -66,8 +66,9 @@ static symmResult_t check_place(const symm_across *s, const symm_coll_row *row,
     SYMM_TRY(symm_across_check_stream(s, row->call, stream));
     if (counts && s->map.nranks > SYMM_COUNTS_RANKS)
         return SYMM_ERR(symmNotSupported,
-                        "%s: there are %d ranks, with counts at most %d are served", row->call,
-                        s->map.nranks, SYMM_COUNTS_RANKS);
+                        "%s: of %d ranks over several domains: with a count per rank at most %d "
+                        "are served",
+                        row->call, s->map.nranks, SYMM_COUNTS_RANKS);
     return symmSuccess;
 }
 

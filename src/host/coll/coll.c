@@ -341,7 +341,9 @@ symmResult_t symm_coll_ready(symm_comm *c, const symm_coll *k, const symm_launch
 symmResult_t symm_coll_env(symmComm_t comm, symm_plan_env *env) {
     symm_comm *c;
     if (symm_outer_is(comm))
-        return SYMM_ERR(symmNotSupported, "comm=%p: over several domains, which plan apart",
+        return SYMM_ERR(symmNotSupported,
+                        "comm=%p is over several domains, and each plans by itself: pass "
+                        "what symmCommDomain gives",
                         (void *)comm);
     SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     *env = plan_env(c);

@@ -45,7 +45,9 @@ symmResult_t symm_outer_place(const symm_outer *o, int *rank) {
 symmResult_t symm_comm_bad_handle(symmComm_t handle) {
     symm_outer *o = symm_outer_get(handle);
     if (o) return several_domains(o, handle);
-    return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)handle);
+    return SYMM_ERR(symmInvalidArgument,
+                    "comm=%p is not a living communicator (destroyed, or never made?)",
+                    (void *)handle);
 }
 
 void symm_comm_check(const symm_comm *c) {

@@ -148,8 +148,8 @@ symmResult_t symm_group_refuse_beside(const void *key, const char *call) {
     if (queued)
         return symm_group_refuse(SYMM_ERR(
             symmInvalidUsage,
-            "%s: inside a group in which calls of this communicator stand, which run only at "
-            "symmGroupEnd",
+            "%s: this group has calls of the communicator, which run only at symmGroupEnd: make "
+            "this call before them, or after the group",
             call));
     return symmSuccess;
 }

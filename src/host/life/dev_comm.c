@@ -286,8 +286,8 @@ static symmResult_t check_parts(const symm_win *w, uint64_t in, uint64_t bytes) 
     for (int r = 2; r < c->nranks; r++)
         if (part_at(w, r, in) != base + (uint64_t)r * stride)
             return SYMM_ERR(symmNotSupported,
-                            "kernels find no rank's part by base and stride, for rank %d's is "
-                            "elsewhere: take memory of a heap",
+                            "one base and stride cannot lead to all ranks' parts, because that of "
+                            "rank %d lies elsewhere: take memory of a heap",
                             r);
     return symmSuccess;
 }
