@@ -256,7 +256,7 @@ static int run_rank(perf_world *w, void *arg) {
         if (f) printf("# %-13s %10s  %-40s %9s\n", "collective", "bytes", "row", "us");
         run_colls(&t, f);
         if (f && t.left)
-            fprintf(stderr, "symm-tune: %d s were over: the largest sizes, %d, have no rows\n",
+            fprintf(stderr, "symm-tune: %d s were over: %d of the largest sizes have no rows\n",
                     q->cfg.seconds, t.left);
         if (f) failed = close_table(&t, f, beside);
     }
