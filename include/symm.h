@@ -220,8 +220,8 @@ SYMM_API symmResult_t symmGetUniqueId(symmUniqueId_t *id);
  * Requires: every rank passes the same id and nranks, and its own rank, 0..nranks-1: else all fail.
  * Order: collective.
  * Errors, the same on every rank: symmTimeout (names ranks that never came), symmVersionMismatch,
- * symmRemoteError; symmNotSupported: ranks on two hosts that no NVLink fabric joins, in two
- * network namespaces of a host, or of two users (named at once). */
+ * symmRemoteError; symmInvalidUsage: variables differ (docs/environment.md);
+ * symmNotSupported: two hosts that no NVLink fabric joins, two network namespaces, two users. */
 SYMM_API symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank);
 /* As symmCommInitRank; config may be NULL. */
 SYMM_API symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId_t id,

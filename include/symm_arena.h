@@ -92,7 +92,8 @@ SYMM_API symmResult_t symmArenaDestroy(symmArena_t arena);
  * bytes 0: *ptr = NULL. SYM: stream NULL, and the arena has one stripe.
  * Order: LOCAL: local, any thread. SYM: local, same order on all ranks.
  * Errors: symmNeedGrow: the heap has not the memory, and growing it might help. symmOutOfMemory:
- * the arena's limit, or more than the heap can ever hold. */
+ * the arena's limit, or more than the heap can ever hold. symmInvalidUsage: the stream is captured
+ * (take a lane there, symm_lane.h). */
 SYMM_API symmResult_t symmArenaAlloc(symmArena_t arena, size_t bytes, size_t align,
                                      symmStream_t stream, void **ptr);
 /* As symmArenaAlloc, from a stripe of a SYM arena.
@@ -104,7 +105,8 @@ SYMM_API symmResult_t symmArenaAllocOn(symmArena_t arena, int stripe, size_t byt
  * peers', has ended.
  * Order: as the block's allocation.
  * Errors: symmInvalidArgument: ptr does not begin a block of it; says which (freed already, inside
- * a block, foreign). */
+ * a block, foreign). symmInvalidUsage: the stream is captured; or guard mode: somebody wrote behind
+ * the block, which is freed all the same. */
 SYMM_API symmResult_t symmArenaFree(symmArena_t arena, void *ptr, symmStream_t stream);
 
 /* ---- giving back ----------------------------------------------------------------------------- */

@@ -54,7 +54,10 @@ typedef struct {
 #define SYMM_HEAP_CONFIG_INITIALIZER \
     { sizeof(symmHeapConfig_t), SYMM_VERSION_CODE, SYMM_FIT_FIRST, 0, 0, 0, 0, 0, 0, NULL }
 
-/* Makes a heap. config NULL: an empty heap of the default reserve. Order: collective. */
+/* Makes a heap. config NULL: an empty heap of the default reserve.
+ * Order: collective.
+ * Errors: symmMismatch: ranks differ in what must be equal (both are shown). symmOutOfMemory: no
+ * memory on some rank, or not so many addresses are left (SYMM_WIN_STRIDE). */
 SYMM_API symmResult_t symmHeapCreate(symmComm_t comm, const symmHeapConfig_t *config,
                                      symmHeap_t *heap);
 /* Ends the heap here, with the blocks that are still allocated. Waits for no peer. Its memory is
@@ -69,7 +72,8 @@ SYMM_API symmResult_t symmHeapDestroy(symmHeap_t heap);
 /* Puts more memory behind the zones: symBytes (equal on all ranks) and localBytes (of this rank),
  * rounded up to the granularity. Nothing moves, nothing is copied. On all ranks or on none.
  * Order: collective.
- * Errors: symmOutOfMemory: no memory on some rank, or no addresses left. */
+ * Errors: symmOutOfMemory: no memory on some rank, or no addresses left. symmMismatch: ranks differ
+ * in symBytes, or in their calls on SYM. */
 SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, size_t symBytes, size_t localBytes);
 /* Gives back memory that no block uses, in whole chunks, until at most `keep` bytes lie behind each
  * zone: from the top of SYM and from the bottom of LOCAL first. Chunks in use are skipped and
@@ -114,7 +118,8 @@ SYMM_API symmResult_t symmHeapAlloc(symmHeap_t heap, size_t bytes, size_t align,
  * Requires: the caller's work on the block has ended, and for SYM the peers' too.
  * Order: as symmHeapAlloc of that block.
  * Errors: symmInvalidArgument: ptr does not begin a block of this heap; says which (freed already,
- * inside a block, foreign). */
+ * inside a block, foreign). symmInvalidUsage: guard mode: somebody wrote behind the block, which is
+ * freed all the same. */
 SYMM_API symmResult_t symmHeapFree(symmHeap_t heap, void *ptr);
 
 /* ---- references and questions ---------------------------------------------------------------- */

@@ -79,7 +79,8 @@ SYMM_API symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flag
  * is not enough.
  * Order: as symmLaneAlloc of that block.
  * Errors: symmInvalidArgument, nothing changed: ptr does not begin a block of a lane, is freed
- * already, or was freed in its own graph; says which. */
+ * already, or was freed in its own graph; says which. symmInvalidUsage: guard mode: somebody wrote
+ * behind the block, which is freed all the same. */
 SYMM_API symmResult_t symmLaneFree(symmLane_t lane, void *ptr);
 /* Gives memory that no lane's block uses back to the heap; what is SYM at the next symmHeapCollect.
  * Waits for what the lanes' streams have been given so far. *freed (may be NULL): bytes.
