@@ -42,8 +42,8 @@ void symm_param_each(const symm_params *p,
                      void (*row)(void *arg, const char *var, const char *value, const char *def,
                                  const char *allowed, const char *help),
                      void *arg);
-/* The parameters that decide which kernel runs or how memory is laid out must be equal on all ranks.
- * This is what a rank tells the others of its own. */
+/* The parameters that decide which kernel runs or how memory is laid out must be equal on all
+ * ranks. This is what a rank tells the others of its own. */
 typedef struct {
     uint64_t word[11];
 } symm_param_agreed;
