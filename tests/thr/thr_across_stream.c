@@ -373,8 +373,38 @@ static void a_split_comes_behind_streams(void) {
     run("aabb", 0, child_rank);
 }
 
+/* So do a registration and a shrink, which are the domain's first: rank 0's worker comes later to
+ * the call than its thread to what follows. mode 0: a registration; 1: a shrink. */
+static void setup_rank(int rank, int n, void *arg) {
+    enum { BYTES = 1 << 16 };
+    world w = begin(arg, rank, n);
+    uint32_t x = 1, y = 0;
+    symmComm_t child = NULL;
+    symmWindow_t win = NULL;
+    void *buff;
+    T_OK(symmMemAlloc(&buff, BYTES));
+    if (!rank) T_OK(symmStreamHostFunc(w.s[1], nap, NULL));
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]));
+    if (rank) usleep(20000); /* the worker is inside now */
+    if (w.j->mode)
+        T_OK(symmCommShrink(w.comm, NULL, 0, &child, NULL, 0));
+    else
+        T_OK(symmWindowRegister(w.comm, buff, BYTES, &win, 0));
+    T_EQ(y, (uint32_t)n);
+    if (win) T_OK(symmWindowDeregister(w.comm, win));
+    if (child) T_OK(symmCommDestroy(child));
+    end(&w);
+    T_OK(symmMemFree(buff));
+}
+static void set_up_comes_behind_streams(void) {
+    for (int mode = 0; mode < 2; mode++) {
+        run("aab", mode, setup_rank);
+        run("abab", mode, setup_rank);
+    }
+}
+
 T_MAIN(T_TIMEOUT(calls_keep_their_order, 120), T(a_call_does_not_wait_for_others),
-       T(messages_of_several_streams), T(a_call_keeps_what_it_was_given),
-       T(captured_calls_are_replayed), T(what_is_wrong_is_refused_at_the_call),
-       T_TIMEOUT(streams_hear_of_an_end, 120), T(without_memory_nothing_is_given),
-       T(a_split_comes_behind_streams))
+       T(a_call_keeps_what_it_was_given), T(captured_calls_are_replayed),
+       T(what_is_wrong_is_refused_at_the_call), T_TIMEOUT(streams_hear_of_an_end, 120),
+       T(without_memory_nothing_is_given), T(a_split_comes_behind_streams),
+       T(set_up_comes_behind_streams))

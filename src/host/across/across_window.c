@@ -79,9 +79,12 @@ static symmResult_t register_job(void *args) {
     symm_across *s;
     symmWindow_t part = NULL;
     SYMM_TRY(symm_across_get(a->comm, &s));
-    const symmResult_t own =
-        symmWindowRegister(s->outer.inner, a->buff, a->size, a->win ? &part : NULL, a->flags);
-    const symmResult_t r = settle(s, own, part, a->win);
+    symmResult_t r = symm_across_follow(s); /* a worker may be in a call of the inner one */
+    if (!r) {
+        const symmResult_t own =
+            symmWindowRegister(s->outer.inner, a->buff, a->size, a->win ? &part : NULL, a->flags);
+        r = settle(s, own, part, a->win);
+    }
     symm_outer_put(a->comm);
     return r;
 }

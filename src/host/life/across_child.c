@@ -246,7 +246,8 @@ static symmResult_t shrink(symm_across *s, const child_args *a, members *m) {
     int64_t ms = 0;
     int places[SYMM_MAX_RANKS];
     char why[SYMM_ERR_TEXT];
-    const symmResult_t r = shrink_status(s, a, m, &config, &ms);
+    symmResult_t r = symm_across_follow(s); /* a worker may be in a call of the inner one */
+    if (!r) r = shrink_status(s, a, m, &config, &ms);
     snprintf(why, sizeof why, "%s", symm_status_text());
     const int n = places_out(s, a->gone, places);
     const symmResult_t inside =
