@@ -52,6 +52,11 @@ static void meet(ak_job *j, int n, int times) {
     while (atomic_load(&j->met) < n * times) usleep(100);
 }
 
+static void nap(void *arg) {
+    (void)arg;
+    usleep(50000);
+}
+
 /* ---- order ----------------------------------------------------------------------------------- */
 
 static void chain_rank(int rank, int n, void *arg) {
@@ -163,6 +168,50 @@ static void a_call_keeps_what_it_was_given(void) {
     run("aabb", 0, kept_rank);
 }
 
+static void grow(void *factor) {
+    ++*(uint32_t *)factor;
+}
+
+/* A factor that is a pointer is read when the call runs: behind what its stream had, and in each
+ * replay anew. mode 1: in a group on the NULL stream. */
+static void pointed_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x = 1, y = 0, factor = 2;
+    symmStream_t s = w.j->mode ? NULL : w.s[1];
+    symmGraphExec_t exec;
+    symmGraph_t graph;
+    symmRedOp_t op;
+    T_OK(symmRedOpCreatePreMulSum(&op, &factor, symmUint32, symmScalarDevice, w.comm));
+    if (!w.j->mode) T_OK(symmStreamHostFunc(s, nap, NULL));
+    if (!w.j->mode) T_OK(symmStreamHostFunc(s, grow, &factor));
+    T_OK(symmGroupStart());
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, op, w.comm, s));
+    if (w.j->mode) grow(&factor);
+    T_OK(symmGroupEnd());
+    sync_all(&w);
+    T_EQ(y, 3 * (uint32_t)n);
+    T_OK(symmStreamBeginCapture(w.s[1]));
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, op, w.comm, w.s[1]));
+    T_OK(symmStreamHostFunc(w.s[1], grow, &factor));
+    T_OK(symmStreamEndCapture(w.s[1], &graph));
+    T_OK(symmGraphInstantiate(graph, &exec));
+    for (int i = 0; i < 3; i++) T_OK(symmGraphLaunch(exec, w.s[1]));
+    sync_all(&w);
+    T_EQ(y, 5 * (uint32_t)n);
+    T_OK(symmGraphExecDestroy(exec));
+    T_OK(symmGraphDestroy(graph));
+    T_OK(symmRedOpDestroy(op, w.comm));
+    end(&w);
+}
+static void a_factor_is_read_when_the_call_runs(void) {
+    for (int mode = 0; mode < 2; mode++) {
+        run("aab", mode, pointed_rank);
+        setenv("SYMM_DETERMINISTIC", "1", 1);
+        run("ab", mode, pointed_rank);
+        unsetenv("SYMM_DETERMINISTIC");
+    }
+}
+
 /* ---- captures -------------------------------------------------------------------------------- */
 
 static symmGraphExec_t capture(const world *w, uint32_t *x, uint32_t *all, symmRedOp_t op) {
@@ -190,11 +239,6 @@ static symmGraphExec_t capture(const world *w, uint32_t *x, uint32_t *all, symmR
     T_OK(symmEventDestroy(fork));
     T_OK(symmEventDestroy(joined));
     return exec;
-}
-
-static void nap(void *arg) {
-    (void)arg;
-    usleep(50000);
 }
 
 static void replay_rank(int rank, int n, void *arg) {
@@ -404,7 +448,7 @@ static void set_up_comes_behind_streams(void) {
 }
 
 T_MAIN(T_TIMEOUT(calls_keep_their_order, 120), T(a_call_does_not_wait_for_others),
-       T(a_call_keeps_what_it_was_given), T(captured_calls_are_replayed),
-       T(what_is_wrong_is_refused_at_the_call), T_TIMEOUT(streams_hear_of_an_end, 120),
-       T(without_memory_nothing_is_given), T(a_split_comes_behind_streams),
-       T(set_up_comes_behind_streams))
+       T(a_call_keeps_what_it_was_given), T(a_factor_is_read_when_the_call_runs),
+       T(captured_calls_are_replayed), T(what_is_wrong_is_refused_at_the_call),
+       T_TIMEOUT(streams_hear_of_an_end, 120), T(without_memory_nothing_is_given),
+       T(a_split_comes_behind_streams), T(set_up_comes_behind_streams))

@@ -81,7 +81,7 @@ typedef struct {
     int divides;             /* by the number of ranks at last, or 0 */
     int scaled;              /* the reduction is a user's: this rank's factor is in `scalar` */
     uint64_t scalar;
-    const void *scalar_at; /* GPUs: the factor is read there when the call runs; else NULL */
+    const void *scalar_at; /* where it is read when the call runs; NULL: it is in `scalar` */
     uint32_t mark;
 } symm_across_call;
 

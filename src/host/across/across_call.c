@@ -4,7 +4,6 @@
  * thread; the calls themselves: the thread inside. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -85,8 +84,7 @@ static symmResult_t find_scalar(symm_across_call *a) {
     const symmResult_t r = symm_coll_check_op(c, a->k, &user);
     a->scaled = user != NULL;
     if (user) a->scalar = user->scalar;
-    if (user && a->s->gpu) a->scalar_at = user->ptr;
-    if (user && user->ptr && !a->s->gpu) memcpy(&a->scalar, user->ptr, a->esize);
+    if (user) a->scalar_at = user->ptr;
     symm_comm_leave(c);
     return r;
 }
@@ -206,7 +204,7 @@ static size_t queued_bytes(const symm_across *s) {
 /* The reduction is made anew: the program may have ended its own. */
 static symmResult_t run_scaled(queued *q) {
     const symmComm_t inner = q->c.a.s->outer.inner;
-    const void *at = q->c.a.scalar_at; /* memory of the GPU is read when the call runs */
+    const void *at = q->c.a.scalar_at; /* is read when the call runs */
     symmResult_t r = symmRedOpCreatePreMulSum(
         &q->c.a.op, at ? (void *)(uintptr_t)at : &q->c.a.scalar, (symmDataType_t)q->k.type,
         at ? symmScalarDevice : symmScalarHostImmediate, inner);

@@ -98,6 +98,7 @@ symmResult_t symm_cross_scalar(const symm_across_call *a, uint64_t *at) {
     SYMM_ASSERT(a->scaled);
     if (a->s->gpu) return symm_across_gpu_scalar(a, at);
     *at = a->scalar;
+    if (a->scalar_at) memcpy(at, a->scalar_at, a->esize);
     return symmSuccess;
 }
 
