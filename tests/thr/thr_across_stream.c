@@ -281,6 +281,37 @@ static void captured_calls_are_replayed(void) {
     }
 }
 
+/* A launch in the midst of a group runs at once, and its calls are not the group's. */
+static void beside_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x = 1, y = 0, z = 0, got = 0;
+    symmGraphExec_t exec;
+    symmGraph_t graph;
+    T_OK(symmStreamBeginCapture(w.s[1]));
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]));
+    T_OK(symmGroupStart());
+    T_OK(symmSend(&y, 1, symmUint32, (rank + 1) % n, w.comm, w.s[1]));
+    T_OK(symmRecv(&got, 1, symmUint32, (rank + n - 1) % n, w.comm, w.s[1]));
+    T_OK(symmGroupEnd());
+    T_OK(symmStreamEndCapture(w.s[1], &graph));
+    T_OK(symmGraphInstantiate(graph, &exec));
+    T_OK(symmGroupStart());
+    T_OK(symmAllReduce(&x, &z, 1, symmUint32, symmSum, w.comm, NULL));
+    T_OK(symmGraphLaunch(exec, NULL));
+    T_EQ(y, (uint32_t)n);
+    T_EQ(got, (uint32_t)n);
+    T_EQ(z, 0);
+    T_OK(symmGroupEnd());
+    T_EQ(z, (uint32_t)n);
+    T_OK(symmGraphExecDestroy(exec));
+    T_OK(symmGraphDestroy(graph));
+    end(&w);
+}
+static void a_launch_in_a_group_runs_at_once(void) {
+    run("ab", 0, beside_rank);
+    run("aab", 0, beside_rank);
+}
+
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
 /* Without calls from threads of its own, a mover serves the NULL stream alone. */
@@ -449,6 +480,7 @@ static void set_up_comes_behind_streams(void) {
 
 T_MAIN(T_TIMEOUT(calls_keep_their_order, 120), T(a_call_does_not_wait_for_others),
        T(a_call_keeps_what_it_was_given), T(a_factor_is_read_when_the_call_runs),
-       T(captured_calls_are_replayed), T(what_is_wrong_is_refused_at_the_call),
-       T_TIMEOUT(streams_hear_of_an_end, 120), T(without_memory_nothing_is_given),
-       T(a_split_comes_behind_streams), T(set_up_comes_behind_streams))
+       T(captured_calls_are_replayed), T(a_launch_in_a_group_runs_at_once),
+       T(what_is_wrong_is_refused_at_the_call), T_TIMEOUT(streams_hear_of_an_end, 120),
+       T(without_memory_nothing_is_given), T(a_split_comes_behind_streams),
+       T(set_up_comes_behind_streams))

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "host/comm/comm.h"
+#include "host/comm/group.h"
 #include "host/stream/stream.h"
 #include "across.h"
 
@@ -50,11 +51,14 @@ static kept *keep(const symm_across_job *j, size_t bytes) {
     return k;
 }
 
+static symmResult_t run_job(void *job) {
+    return symm_across_job_run(job);
+}
 /* In a replay; the graph keeps the call. */
 static symmResult_t run_replayed(void *args) {
     kept *k;
     memcpy(&k, args, sizeof k);
-    return symm_across_job_run((symm_across_job *)k->job);
+    return symm_group_apart(run_job, k->job);
 }
 /* Of a stream's worker, once. */
 static symmResult_t run_once(void *args) {

@@ -45,13 +45,14 @@ typedef struct queue { /* the jobs of one communicator, in order */
     char text[SYMM_ERR_TEXT];
 } queue;
 
-static _Thread_local struct {
+typedef struct {
     int depth;
     job *first, **last;
     job *behind, **behind_last; /* come behind those */
     symmResult_t error;
     char text[SYMM_ERR_TEXT]; /* of error */
-} group;
+} calls;
+static _Thread_local calls group;
 
 symm_open_groups symm_groups[SYMM_THREAD_SLOTS];
 
@@ -61,6 +62,16 @@ static _Atomic int *open_here(void) {
 
 int symm_group_is_open(void) {
     return group.depth > 0;
+}
+
+symmResult_t symm_group_apart(symm_job_fn fn, void *args) {
+    if (!symm_group_open()) return fn(args);
+    const calls mine = group;
+    group.depth = 0;
+    const symmResult_t r = fn(args);
+    SYMM_ASSERT(group.depth == 0);
+    group = mine;
+    return r;
 }
 
 static void settle(job *j) {

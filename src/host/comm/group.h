@@ -21,6 +21,9 @@ enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2, SYMM_JOB_STA
  * communicator. Creation passes a key of its own, e.g. the address that the handle goes to. */
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes);
+/* Runs fn(args) as if no group were open: a graph that is replayed in the midst of one runs at
+ * once, and so do the calls that its calls are made of. */
+symmResult_t symm_group_apart(symm_job_fn fn, void *args);
 /* What a job says of itself to symmGroupSimulateEnd. text: a line, without its end. */
 typedef struct {
     int calls, messages, kernels;
