@@ -8,6 +8,7 @@
 #include "stream_chain.h"
 #include "base/fail.h"
 #include "base/stats.h"
+#include "host/stream/stream.h"
 #include "symm_host.h"
 #include "symm_p2p.h"
 #include "symm_stream.h"
@@ -352,6 +353,14 @@ static void what_is_wrong_is_refused_at_the_call(void) {
     run("aab", 0, bad_rank);
 }
 
+static void keep_none(void *arg) {
+    (void)arg;
+}
+static symmResult_t begin_none(void *arg) {
+    (void)arg;
+    return symmSuccess;
+}
+
 /* One rank does not make the calls that the others have in streams. mode 0: it revokes; 1: it
  * leaves; 2: all others abort; 3: they wait for their deadline. */
 static void over_rank(int rank, int n, void *arg) {
@@ -398,6 +407,41 @@ static void streams_hear_of_an_end(void) {
             run(layouts[i], mode, over_rank);
     }
     unsetenv("SYMM_TIMEOUT");
+}
+
+/* A call that its stream comes to when the communicator has been aborted. mode 1: in a graph, which
+ * is destroyed before all users of it have heard that its launch has ended. */
+static void aborted_rank(int rank, int n, void *arg) {
+    static const symm_graph_user late = {
+        .retain = keep_none, .release = keep_none, .begin = begin_none, .end = nap};
+    world w = begin(arg, rank, n);
+    uint32_t x = 1, y = 0;
+    symmGraphExec_t exec = NULL;
+    symmGraph_t graph;
+    if (w.j->mode) T_OK(symmStreamBeginCapture(w.s[1]));
+    T_OK(symmStreamHostFunc(w.s[1], nap, NULL));
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, w.comm, w.s[1]));
+    if (w.j->mode) {
+        T_OK(symm_stream_capture_hold(w.s[1], &w, &late)); /* is told before the call's */
+        T_OK(symmStreamEndCapture(w.s[1], &graph));
+        T_OK(symmGraphInstantiate(graph, &exec));
+        T_OK(symmGraphDestroy(graph));
+        T_OK(symmGraphLaunch(exec, w.s[1]));
+    }
+    T_OK(symmCommAbort(w.comm));
+    w.comm = NULL;
+    if (exec) T_OK(symmGraphExecDestroy(exec));
+    T_EQ(symmStreamSynchronize(w.s[1]), symmAborted);
+    T_MSG(symmGetLastError(NULL), "symmCommAbort");
+    T_EQ(y, 0);
+    end(&w);
+}
+static void calls_hear_of_an_abort(void) {
+    T_EXPECT_WARNINGS();
+    for (int mode = 0; mode < 2; mode++) {
+        run("ab", mode, aborted_rank);
+        run("aab", mode, aborted_rank);
+    }
 }
 
 /* Without memory the call is not made: the program may make it again. A capture is lost. */
@@ -482,5 +526,5 @@ T_MAIN(T_TIMEOUT(calls_keep_their_order, 120), T(a_call_does_not_wait_for_others
        T(a_call_keeps_what_it_was_given), T(a_factor_is_read_when_the_call_runs),
        T(captured_calls_are_replayed), T(a_launch_in_a_group_runs_at_once),
        T(what_is_wrong_is_refused_at_the_call), T_TIMEOUT(streams_hear_of_an_end, 120),
-       T(without_memory_nothing_is_given), T(a_split_comes_behind_streams),
-       T(set_up_comes_behind_streams))
+       T(calls_hear_of_an_abort), T(without_memory_nothing_is_given),
+       T(a_split_comes_behind_streams), T(set_up_comes_behind_streams))

@@ -15,10 +15,17 @@
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
+/* Who has the job pins the record, which the handle finds also when it is closed. */
+static symm_across *find(symmComm_t comm) {
+    symm_across *s = symm_handle_find(SYMM_KIND_ACROSS, comm);
+    SYMM_ASSERT(s && s->outer.handle == comm);
+    return s;
+}
+
 symmResult_t symm_across_job_run(symm_across_job *j) {
-    symm_across *s;
-    SYMM_TRY(symm_across_get(j->comm, &s));
-    symmResult_t r = symm_across_begin(s);
+    symm_across *s = find(j->comm);
+    symmResult_t r = symm_across_known(s); /* of one that was aborted, too */
+    if (!r) r = symm_across_begin(s);
     if (!r) {
         r = j->run(j, s);
         symm_across_leave(s);
@@ -64,26 +71,27 @@ static symmResult_t run_replayed(void *args) {
 static symmResult_t run_once(void *args) {
     kept *k;
     memcpy(&k, args, sizeof k);
-    const symmResult_t r = symm_across_job_run((symm_across_job *)k->job);
+    symm_across_job *j = (symm_across_job *)k->job;
+    const symmComm_t comm = j->comm;
+    const symmResult_t r = symm_across_job_run(j);
     drop_kept(k);
+    symm_outer_put(comm); /* as run_later has pinned it */
     return r;
 }
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
-/* A graph pins the record, which the handle finds also when it is closed. */
 static void retain_comm(void *p) {
-    const symm_across *s = p;
-    void *pinned = symm_handle_find(SYMM_KIND_ACROSS, s->outer.handle);
-    SYMM_ASSERT(pinned == p);
-    (void)pinned;
+    (void)find(((const symm_across *)p)->outer.handle);
 }
 static void release_comm(void *p) {
     symm_outer_put(((const symm_across *)p)->outer.handle);
 }
+/* The graph may be gone: who destroys it waits for the replay, not for this. */
 static void launch_ended(void *p) {
     /* release pairs with the acquire in symm_across_drain */
     atomic_fetch_sub_explicit(&((symm_across *)p)->replays, 1, memory_order_release);
+    release_comm(p);
 }
 static symmResult_t may_launch(void *p) {
     const symm_across *s = p;
@@ -96,6 +104,7 @@ static symmResult_t may_launch(void *p) {
 /* Counted before the handle is asked: who ends the communicator waits for this launch, or the
  * launch is refused here or in its calls. */
 static symmResult_t launch_begins(void *p) {
+    retain_comm(p);
     atomic_fetch_add(&((symm_across *)p)->replays, 1);
     const symmResult_t r = may_launch(p);
     if (r) launch_ended(p);
@@ -129,8 +138,10 @@ static symmResult_t run_later(symm_across *s, symmStream_t stream, kept *k) {
     symm_across_last *l = &s->order.last[0];
     if (l->stream != stream) SYMM_TRY(symm_order_wait(stream, l->end.order));
     hold_kept(k); /* for the task */
+    retain_comm(s);
     const symmResult_t r = symm_stream_run(stream, run_once, &k, sizeof k);
     if (r) {
+        release_comm(s);
         drop_kept(k);
         return r;
     }
