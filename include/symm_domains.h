@@ -54,8 +54,9 @@
  *   may outlive the communicator, and is refused then at its launch. Who launches it orders it with
  *   other calls.
  * - While a worker makes a call, these wait for it: symmRedOpCreatePreMulSum, symmRedOpDestroy, a
- *   call with such a reduction, and calls of symmCommDomain's communicator. A worker waits for no
- *   stream: what that communicator has on streams must have ended.
+ *   call with such a reduction, symmWindowDeregister, and calls of symmCommDomain's communicator.
+ *   A worker waits for no other stream: until its call has ended, what that communicator has been
+ *   given on streams must have ended. Else the call is symmInvalidUsage, and the end for all.
  *
  * On both backends:
  * - On the host backend's NULL stream and on GPUs the calls run in the thread that makes them, or

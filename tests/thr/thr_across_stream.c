@@ -444,6 +444,27 @@ static void calls_hear_of_an_abort(void) {
     }
 }
 
+/* What the domain's communicator has on another stream has not ended. */
+static void beside_inner_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x = 1, y = 0, z = 0;
+    symmComm_t inside;
+    T_OK(symmCommDomain(w.comm, &inside));
+    T_OK(symmStreamHostFunc(w.s[2], nap, NULL));
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, inside, w.s[2]));
+    meet(w.j, n, 1);
+    T_OK(symmAllReduce(&x, &z, 1, symmUint32, symmSum, w.comm, w.s[1]));
+    T_EQ(symmStreamSynchronize(w.s[1]), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "symmCommDomain's");
+    (void)symmStreamSynchronize(w.s[2]);
+    end(&w);
+}
+static void calls_inside_must_have_ended(void) {
+    T_EXPECT_WARNINGS();
+    run("ab", 0, beside_inner_rank);
+    run("aab", 0, beside_inner_rank);
+}
+
 /* Without memory the call is not made: the program may make it again. A capture is lost. */
 static void memory_rank(int rank, int n, void *arg) {
     world w = begin(arg, rank, n);
@@ -526,5 +547,6 @@ T_MAIN(T_TIMEOUT(calls_keep_their_order, 120), T(a_call_does_not_wait_for_others
        T(a_call_keeps_what_it_was_given), T(a_factor_is_read_when_the_call_runs),
        T(captured_calls_are_replayed), T(a_launch_in_a_group_runs_at_once),
        T(what_is_wrong_is_refused_at_the_call), T_TIMEOUT(streams_hear_of_an_end, 120),
-       T(calls_hear_of_an_abort), T(without_memory_nothing_is_given),
-       T(a_split_comes_behind_streams), T(set_up_comes_behind_streams))
+       T(calls_hear_of_an_abort), T(calls_inside_must_have_ended),
+       T(without_memory_nothing_is_given), T(a_split_comes_behind_streams),
+       T(set_up_comes_behind_streams))

@@ -46,9 +46,15 @@ static symmResult_t given(symm_last *last, symmStream_t stream, int packs) {
 
 /* The caller has waited for all: nothing is left to follow. */
 static symmResult_t edge_host(symm_comm *c, symm_last *last, symmStream_t stream) {
-    SYMM_TRY(symm_mark_follow(c, &last->end, stream));
-    if (!stream) *last = (symm_last){.any = 0};
-    return symmSuccess;
+    const symmResult_t r = symm_mark_follow(c, &last->end, stream);
+    if (r && !stream)
+        return SYMM_ERR(
+            r,
+            "communicator %s: its last call, on stream %p, has not ended: a function of a "
+            "stream or graph must not wait for it (several domains: for symmCommDomain's)",
+            c->name, (void *)last->stream);
+    if (!r && !stream) *last = (symm_last){.any = 0};
+    return r;
 }
 
 static symmResult_t edge_host_captured(symm_comm *c, symm_last *last, symmStream_t stream) {
