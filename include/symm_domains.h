@@ -60,8 +60,8 @@
  *
  * On both backends:
  * - On the host backend's NULL stream and on GPUs the calls run in the thread that makes them, or
- *   that ends the group. So a group may have calls of one such communicator, not of two, and then
- *   none on a per-thread stream of CUDA.
+ *   that ends the group. So a group may have such calls of one communicator over several domains,
+ *   not of two, and then none on a per-thread stream of CUDA.
  * - MPI must not be finalised before the communicator is destroyed.
  * - Other domains hear of symmCommRevoke and symmCommAbort at once if the calling thread may enter
  *   MPI and no other one is in a call; else from that call, or the next one here.

@@ -142,6 +142,38 @@ static void messages_of_several_streams(void) {
     run("aab", 0, several_rank);
 }
 
+/* Calls of a group on one stream, of several communicators, come in the order of the calls. mode 1:
+ * the last is one over domains, too, as is the second. */
+static void grouped_rank(int rank, int n, void *arg) {
+    world w = begin(arg, rank, n);
+    uint32_t x = 1, y = 0, z = 0, last = 0, sum = 0;
+    symmDomainInfo_t d = {.size = sizeof d};
+    symmComm_t inside, over;
+    T_OK(symmDomainQuery(w.comm, &d));
+    T_OK(symmCommSplit(w.comm, d.domain, 0, &inside, NULL));
+    T_OK(symmCommSplit(w.comm, 0, rank, &over, NULL));
+    T_OK(symmGroupStart());
+    T_OK(symmAllReduce(&x, &y, 1, symmUint32, symmSum, inside, w.s[1]));
+    T_OK(symmAllReduce(&y, &z, 1, symmUint32, symmSum, w.comm, w.s[1]));
+    T_OK(symmAllReduce(&z, &last, 1, symmUint32, symmSum, w.j->mode ? over : inside, w.s[1]));
+    T_OK(symmGroupEnd());
+    sync_all(&w);
+    T_EQ(y, (uint32_t)d.ranks);
+    for (int r = 0; r < n; r++)
+        for (int p = 0; p < n; p++) sum += w.j->hosts[p] == w.j->hosts[r];
+    T_EQ(z, sum);
+    T_EQ(last, sum * (uint32_t)(w.j->mode ? n : d.ranks));
+    T_OK(symmCommDestroy(over));
+    T_OK(symmCommDestroy(inside));
+    end(&w);
+}
+static void a_group_keeps_the_order_of_a_stream(void) {
+    for (int mode = 0; mode < 2; mode++) {
+        run("aab", mode, grouped_rank);
+        run("abab", mode, grouped_rank);
+    }
+}
+
 /* ---- what a call keeps ----------------------------------------------------------------------- */
 
 /* The program ends its reduction, and changes its counts, before the call is made. */
@@ -544,6 +576,7 @@ static void set_up_comes_behind_streams(void) {
 }
 
 T_MAIN(T_TIMEOUT(calls_keep_their_order, 120), T(a_call_does_not_wait_for_others),
+       T(messages_of_several_streams), T(a_group_keeps_the_order_of_a_stream),
        T(a_call_keeps_what_it_was_given), T(a_factor_is_read_when_the_call_runs),
        T(captured_calls_are_replayed), T(a_launch_in_a_group_runs_at_once),
        T(what_is_wrong_is_refused_at_the_call), T_TIMEOUT(streams_hear_of_an_end, 120),

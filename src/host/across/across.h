@@ -142,6 +142,8 @@ typedef struct symm_across_job {
     symmResult_t (*run)(struct symm_across_job *j, symm_across *s); /* the thread inside */
 } symm_across_job;
 
+/* In a group, by the stream whose worker makes the call; NULL: who ends the group does. */
+int symm_across_job_kind(symmStream_t later);
 /* Makes the call now, in this thread. */
 symmResult_t symm_across_job_run(symm_across_job *j);
 /* Gives the stream a copy of the call: its worker makes it, behind all that this was given before;

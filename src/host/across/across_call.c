@@ -257,8 +257,8 @@ static symmResult_t check_and_queue(queued *q, const symm_coll_row *row,
     SYMM_TRY(check_call(&q->c.a, row, counts, q->parts));
     if (!does(&q->c)) return symmSuccess;
     q->c.a.to = q->c.a.from = NULL; /* where the record is copied to is not known yet (run_job) */
-    return symm_group_open() ? symm_group_join(s->outer.inner, SYMM_JOB_STAYS, NULL, &queued_row, q,
-                                               queued_bytes(s))
+    return symm_group_open() ? symm_group_join(s->outer.inner, symm_across_job_kind(q->stream),
+                                               q->stream, &queued_row, q, queued_bytes(s))
                              : run_queued(q);
 }
 

@@ -235,8 +235,10 @@ static symmResult_t make_room(queued *q) {
 
 static symmResult_t queue(symm_across *s, const symm_message *m) {
     void *at;
-    SYMM_TRY(symm_across_may_queue(s, s->gpu ? NULL : m->stream));
-    SYMM_TRY(symm_group_behind(s->outer.inner, SYMM_JOB_STAYS, &queued_row, sizeof(queued), &at));
+    symmStream_t later = s->gpu ? NULL : m->stream;
+    SYMM_TRY(symm_across_may_queue(s, later));
+    SYMM_TRY(symm_group_behind(s->outer.inner, symm_across_job_kind(later), &queued_row,
+                               sizeof(queued), &at));
     queued *q = at;
     q->comm = s->outer.handle;
     if (q->n == q->room) SYMM_TRY(make_room(q));

@@ -34,6 +34,10 @@ symmResult_t symm_across_job_run(symm_across_job *j) {
     return r;
 }
 
+int symm_across_job_kind(symmStream_t later) {
+    return later ? SYMM_JOB_STREAM : SYMM_JOB_STAYS;
+}
+
 typedef struct { /* a call that a stream or a graph has */
     _Atomic int holders;
     _Alignas(16) char job[]; /* symm_across_job */
