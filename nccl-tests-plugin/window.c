@@ -367,9 +367,12 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, vo
     static const char call[] = "ncclCommRegister";
     if (symm_nccl_passes(comm)) return NCCL_ELSE(ncclCommRegister)(comm, buff, size, handle);
     nccl_comm *c;
+    int rank;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
     if (!buff || !handle) return symm_nccl_null(call, buff ? "handle" : "buff");
+    /* It may become forwarded: the real NCCL would be asked to take our handle back. */
+    if (symmCommUserRank(c->comm, &rank) == symmInProgress) return symm_nccl_unready(call);
     symm_nccl_registered *r = malloc(sizeof *r);
     if (!r) return symm_nccl_fail(ncclSystemError, "%s: no memory for a handle", call);
     r->theirs = buffer_over(c, buff, size);

@@ -361,6 +361,7 @@ static void refused_while_it_is_made(ncclComm_t comm) {
     int x = 1, y = 7, scalar = 3, gone = 1;
     ncclRedOp_t op = ncclMax;
     ncclWindow_t win = (ncclWindow_t)(void *)&id;
+    void *handle;
     ncclComm_t child = comm;
     uint64_t held = 7;
     NOT_READY(ncclAllReduce(&x, &y, 1, ncclInt32, ncclSum, comm, NULL));
@@ -370,6 +371,7 @@ static void refused_while_it_is_made(ncclComm_t comm) {
     NOT_READY(ncclSignal(0, 0, 0, 0, comm, NULL));
     NOT_READY(ncclRedOpCreatePreMulSum(&op, &scalar, ncclInt32, ncclScalarHostImmediate, comm));
     NOT_READY(ncclCommWindowRegister(comm, &x, 4, &win, 0));
+    NOT_READY(ncclCommRegister(comm, &x, 4, &handle));
     NOT_READY(ncclCommSplit(comm, 0, 0, &child, NULL));
     NOT_READY(ncclCommShrink(comm, &gone, 1, &child, NULL, 0));
     NOT_READY(ncclCommGrow(comm, 3, &id, -1, &child, NULL));
