@@ -26,6 +26,11 @@ static void be_late(hk *k) {
     usleep(PATIENT_MS * 1000);
 }
 
+static void nap(void *arg) {
+    (void)arg;
+    usleep(2 * PATIENT_MS * 1000);
+}
+
 static symmResult_t registers(hk *k) {
     symmWindow_t win;
     return symmWindowRegister(k->comm, NULL, 0, &win, SYMM_WIN_DEFAULT);
@@ -146,6 +151,67 @@ static void ask_apart(void *arg) {
 }
 static void others_ask_who_is_gone(void) {
     both(ask_apart);
+}
+
+/* The same where the odd rank replays it. Its number says nothing then, and the others hear that it
+ * waits for them. */
+static void replay_apart(void *arg) {
+    hk *k = arg;
+    symmStream_t stream;
+    symmGraph_t graph;
+    int v[5] = {1, 0, 0, 0, 0};
+    T_OK(symmStreamCreate(&stream));
+    T_OK(symmStreamBeginCapture(stream));
+    T_OK(symmAllReduce(v, v, 5, symmInt32, symmSum, k->comm, stream));
+    T_OK(symmStreamEndCapture(stream, &graph));
+    for (int i = 0; i < 2; i++) T_OK(symmGraphLaunch(xg_exec(graph), stream));
+    T_OK(symmStreamSynchronize(stream));
+    hk_barrier(k);
+    const uint64_t since = symm_now_ns();
+    if (k->rank != ODD) {
+        T_ERR(k->threads ? asks(k) : shrinks(k), symmMismatch);
+        T_CHECKF(fk_ms_since(since) < SOON_MS, "after %d ms", (int)fk_ms_since(since));
+        T_MSG(symmGetLastError(k->comm), "; rank 1: in a collective that rank ");
+    }
+    T_OK(symmGraphLaunch(xg_exec(graph), stream));
+    T_OK(symmStreamSynchronize(stream));
+    T_EQ(v[0], RANKS * RANKS * RANKS);
+    hk_barrier(k);
+    if (k->rank == ODD) T_ERR(k->threads ? asks(k) : shrinks(k), symmMismatch);
+    T_OK(shrinks(k));
+    T_OK(xg_destroy(graph));
+    T_OK(symmStreamDestroy(stream));
+}
+static void others_shrink_behind_a_replay(void) {
+    both(replay_apart);
+}
+
+/* What stands in a stream behind something slow is not missing: a replay, or, of the last rank, a
+ * call beside captured ones. */
+static void slow_shrink(void *arg) {
+    hk *k = arg;
+    symmStream_t stream;
+    symmGraph_t graph;
+    int v[5] = {1, 0, 0, 0, 0};
+    T_OK(symmStreamCreate(&stream));
+    T_OK(symmStreamBeginCapture(stream));
+    T_OK(symmAllReduce(v, v, 5, symmInt32, symmSum, k->comm, stream));
+    T_OK(symmStreamEndCapture(stream, &graph));
+    hk_barrier(k);
+    if (k->rank != ODD) T_OK(symmStreamHostFunc(stream, nap, NULL));
+    if (k->rank == k->n - 1)
+        T_OK(symmAllReduce(v, v, 5, symmInt32, symmSum, k->comm, stream));
+    else
+        T_OK(symmGraphLaunch(xg_exec(graph), stream));
+    if (k->rank == ODD) T_OK(symmStreamSynchronize(stream)); /* and comes late */
+    T_OK(shrinks(k));
+    T_OK(symmStreamSynchronize(stream));
+    T_EQ(v[0], RANKS);
+    T_OK(xg_destroy(graph));
+    T_OK(symmStreamDestroy(stream));
+}
+static void what_is_queued_is_not_missing(void) {
+    both(slow_shrink);
 }
 
 /* The odd rank has a collective on a stream and has come. Another rank comes late, and has called
@@ -337,6 +403,7 @@ static void who_never_comes_to_set_up(void) {
 }
 
 T_MAIN(T(others_shrink), T(others_ask_who_is_gone), T(a_rank_that_is_late_to_shrink),
+       T_TIMEOUT(others_shrink_behind_a_replay, 60), T_TIMEOUT(what_is_queued_is_not_missing, 60),
        T_TIMEOUT(set_ups_that_differ, 40), T_TIMEOUT(a_split_and_a_heap, 40),
        T_TIMEOUT(one_is_in_a_collective, 60), T_TIMEOUT(one_is_in_set_up, 60),
        T_TIMEOUT(an_order_that_meets_is_let_through, 40), T_TIMEOUT(a_late_rank_is_waited_for, 40),

@@ -2,6 +2,8 @@
  * runs in any thread, the rest in the user's. No lock. */
 #include "failed.h"
 
+#include <stdio.h>
+
 #include "base/handle.h"
 #include "base/log.h"
 #include "call_log.h"
@@ -20,6 +22,18 @@ static int drives(const symm_remain *l) {
     return -1;
 }
 
+/* Numbers of calls say nothing where some were captured. But who begins a collective says so to
+ * this rank (signature.inl): if it is the next one here, and no stream of this rank is to run
+ * another, p waits for a call that this rank has not made. */
+static int waits_here(const symm_comm *c, int p, char *does, size_t cap) {
+    if (!c->idle || !c->idle(c)) return 0;
+    /* Never 0, over the wrap of epochs: nobody is found there. */
+    const uint32_t next = __atomic_load_n(&c->ctl->epoch[0], __ATOMIC_RELAXED) + 1;
+    const uint64_t *word = &c->ctl->inbox[0][p].sig[next & 1];
+    snprintf(does, cap, "in a collective that rank %d has not called", c->rank);
+    return (uint32_t)(__atomic_load_n(word, __ATOMIC_RELAXED) >> 32) == next;
+}
+
 /* A rank that should come, has said nothing, and has issued a collective that this rank has not.
  * That collective needs this rank, so it goes on only when this rank's call is over: no rank can
  * come before the deadline. Nobody is looked for where the communicator is over or a rank is gone,
@@ -33,7 +47,8 @@ static int elsewhere(const symm_remain *l, char *does, size_t cap) {
         return -1;
     for (int p = 0; p < c->nranks; p++)
         if (p != c->rank && !(l->out && symm_ranks_has(l->out, p)) &&
-            !symm_survive_came(c->mesh, p) && symm_call_log_ahead(c, p, does, cap))
+            !symm_survive_came(c->mesh, p) &&
+            (symm_call_log_ahead(c, p, does, cap) || waits_here(c, p, does, cap)))
             return p;
     return -1;
 }

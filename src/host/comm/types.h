@@ -164,7 +164,9 @@ typedef struct symm_comm {
     int hosts;  /* that the ranks are on; of several each sees its own host memory alone */
     const struct symm_launcher *launcher; /* of the backend; coll.h */
     const symm_win_source *source;        /* of windows that were not registered */
-    const char *bootstrap;                /* name of the first; NULL before */
+    /* Of launch: 1, no call of it that a stream was given is to run any more. The user's thread. */
+    int (*idle)(const struct symm_comm *c);
+    const char *bootstrap; /* name of the first; NULL before */
     symm_mesh *mesh;
     symm_space *space;
     uint64_t base, stride;

@@ -119,3 +119,10 @@ static symmResult_t drain_gpu(symm_comm *c, int *runs) {
 symmResult_t symm_launch_drain(symm_comm *c, int *runs) {
     return c->cuda ? drain_gpu(c, runs) : drain_host(c, runs);
 }
+
+int symm_launch_idle(const symm_comm *c) {
+    const symm_comm_order *o = &c->order;
+    /* acquire pairs with the release of launch_ended in host_task.c */
+    return !c->cuda && !atomic_load_explicit(&o->replays, memory_order_acquire) &&
+           (!o->eager.any || symm_order_reached(o->eager.end.order));
+}

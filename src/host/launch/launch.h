@@ -192,6 +192,9 @@ void symm_extents_close(symm_comm *c);
  * need (symm_gpu_pins), it waits for all that the context runs: graphs that CUDA launched are among
  * that. *runs: after an error, whether something may still run. */
 symmResult_t symm_launch_drain(symm_comm *c, int *runs);
+/* 1: no call that a stream was given is to run any more, in a graph or not. 0: one is, or on GPUs,
+ * where nobody tells: it is not known. */
+int symm_launch_idle(const symm_comm *c);
 
 /* ---------------------------------------------------------------------------------------------- */
 

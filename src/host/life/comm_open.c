@@ -49,6 +49,7 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     c->vmm = &symm_vmm_host;
     c->launcher = &symm_launch_host;
     c->source = &symm_heap_windows;
+    c->idle = symm_launch_idle;
     c->entry.undo = symm_comm_unbuild;
     if (cfg.commName)
         snprintf(c->name, sizeof c->name, "%s", cfg.commName);
