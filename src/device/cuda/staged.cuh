@@ -234,7 +234,10 @@ DEV void rows_reduce(const run &r, const share &w, const places &at, uint32_t k,
 }
 
 /* Bytes at an end of the message, fewer than 16. One thread of one rank loads them from the peers:
- * their sources are announced, and stay as they are until CTA 0 has sent its arrival words. */
+ * their sources are announced, and stay as they are until CTA 0 has sent its arrival words. It does
+ * not look at `over` again. It waits for nobody, so it stores as soon behind its last look as a
+ * warp does a piece; and who has aborted tells this rank before its memory is its user's, so that
+ * what was loaded there is no result (give_reason). */
 template <int T, int OP>
 DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t bytes) {
     const symm_args *a = r.a;
@@ -256,8 +259,8 @@ DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t byte
 /* In place is safe. A slice's bytes at a rank are overwritten by the slice's owner, after this
  * rank's post, which follows its loads of them. Its own slice is overwritten by the thread that
  * has loaded it. Warps without staging wait at the end. When a rank has left, each warp of a
- * peer stores at most its part of the piece that it is at into that rank's windows: before each it
- * looks (posts_wait). */
+ * peer stores at most its part of the piece that it is at into that rank's windows, and one thread
+ * the ends of the message behind its last: before each piece it looks (posts_wait). */
 template <int T, int N, int OP> DEV void ar_staged(run &r, places &at) {
     const int SENT = rows_at_once(N, 1), SUMMED = rows_at_once(N, wide_rows<T, OP>());
     const symm_args *a = r.a;
