@@ -1,4 +1,6 @@
-/* symm_mpi.h - the only public header that needs mpi.h; lives in libsymm-mpi. */
+/* symm_mpi.h - the only public header that needs mpi.h; lives in libsymm-mpi. That library is built
+ * for one MPI, whose mpicc the build was told (make MPICC=...): a program of another MPI crashes in
+ * it, and needs a build of its own. */
 #ifndef SYMM_MPI_H_
 #define SYMM_MPI_H_
 

@@ -10,6 +10,7 @@
 #> CUDA=auto|0|1        GPU kernels: where nvcc is, never, or else fail
 #> CUDA_ARCHS='90 100'  compute capabilities they are built for (default 90)
 #> NVCC=/path/to/nvcc  their compiler (default: of CUDA_HOME, of PATH, /usr/local/cuda's)
+#> MPICC=mpicc.mpich OUT=build/mpich   another MPI than that of PATH, in a folder of its own
 #> PREFIX=/usr/local DESTDIR=   where install puts things
 #> V=1                 print whole commands
 CC        := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))

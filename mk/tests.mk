@@ -193,7 +193,7 @@ $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS): | $(OUT)/examples$(S)
 BENCH_PROGRAMS := $(foreach b,$(BENCHES),\
   $(if $(filter $(b),$(MPI_BENCHES)),np=2:$(TEST)/$(b) np=4:$(TEST)/$(b),$(TEST)/$(b)))
 bench-programs: $(BENCHES:%=$(TEST)/%)
-examples:    $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS)
+examples: $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS) ## examples/, into build/examples
 tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS)) \
              $(if $(HAVE_MPI),$(TEST)/mpg_death) examples
 # What check-rest and its checks alone run.
