@@ -110,6 +110,7 @@ typedef struct { /* what a stream of the host backend is given */
 
 static symmResult_t run_all(symm_across *s, const symm_message *m, int n) {
     several all = {s, m, n};
+    SYMM_ASSERT(n > 0);
     return symm_across_run(s, m->stream, run, &all);
 }
 static symmResult_t run_later(symm_across_job *j, symm_across *s) {
@@ -242,7 +243,7 @@ static symmResult_t queue(symm_across *s, const symm_message *m) {
     queued *q = at;
     q->comm = s->outer.handle;
     if (q->n == q->room) SYMM_TRY(make_room(q));
-    SYMM_ASSERT(q->n < q->room);
+    SYMM_ASSERT(q->n < q->room && q->streams);
     q->m[q->n++] = *m;
     return symmSuccess;
 }

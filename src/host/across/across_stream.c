@@ -49,6 +49,7 @@ static void hold_kept(void *p) {
 }
 static void drop_kept(void *p) {
     kept *k = p;
+    SYMM_ASSERT(atomic_load_explicit(&k->holders, memory_order_relaxed) > 0);
     /* acq_rel: what others did with it comes before the free */
     if (atomic_fetch_sub_explicit(&k->holders, 1, memory_order_acq_rel) == 1) free(k);
 }

@@ -50,6 +50,7 @@ static symmResult_t check_together(symm_comm *c, symmStream_t lead, symmStream_t
 }
 
 symmStream_t symm_streams_lead(const symm_comm *c, const symmStream_t *streams, int n) {
+    SYMM_ASSERT(n > 0);
     for (int i = 0; i < n && !c->cuda; i++)
         if (!streams[i]) return NULL;
     return streams[0];
