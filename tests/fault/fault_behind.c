@@ -466,7 +466,7 @@ static void calls_in_a_group(void) {
     T_OK(symmGroupStart());
     for (int r = 0; r < RANKS; r++) T_OK(symmHeapGrow(heap[r], 4 << 20, 0));
     T_ERR(symmWindowDeregister(comms[0], win[0]), symmInvalidUsage);
-    T_MSG(symmGetLastError(NULL), "symmWindowDeregister: inside a group");
+    T_MSG(symmGetLastError(NULL), "symmWindowDeregister: this group has calls of the communicator");
     T_ERR(symmGroupEnd(), symmInvalidUsage); /* runs none of them */
     T_OK(symmGroupStart());
     T_OK(symmBarrier(comms[1], NULL));
