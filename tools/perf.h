@@ -100,7 +100,8 @@ int perf_args_parse(int argc, char **argv, perf_config *cfg, char *err, size_t c
 int perf_args_check(const perf_config *cfg, int nranks, int mpi, char *err, size_t cap);
 /* What can only be checked once the library has chosen its backend. Pure. */
 int perf_args_backend(const perf_config *cfg, int nranks, int cuda, char *err, size_t cap);
-/* What a communicator over several domains does not serve. Pure. */
+/* What does not run over several domains. Streams of the host backend do there, but this tool
+ * initialises MPI for one thread. Pure. */
 int perf_args_domains(const perf_config *cfg, int domains, int cuda, char *err, size_t cap);
 void perf_args_usage(FILE *f);
 

@@ -154,6 +154,7 @@ symmResult_t symm_across_give(symm_across *s, symmStream_t stream, const symm_ac
 symmResult_t symm_across_follow(symm_across *s);
 /* The same, and for graphs that run; for the end of the communicator. */
 symmResult_t symm_across_drain(symm_across *s);
+
 /* ---- across_window.c ------------------------------------------------------------------------- */
 
 /* all[rank] of each: a rank's `bytes`, outside of collectives' streams. [collective] */
