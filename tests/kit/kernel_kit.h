@@ -179,6 +179,9 @@ static void place(sample *s) {
                                                       : draw(5);
     }
     if (by_copies(s) && draw(4)) place_as_one(s, in_place);
+    /* a program that has no windows, or none over what it sends */
+    if (!draw(24))
+        for (int r = 0; r < k.n; r++) s->staged[r] |= in_place ? OUT_SRC | OUT_DST : OUT_SRC;
     /* all that is loaded is in windows, and where it goes is not */
     if (s->call.coll == symmCollReduce && !in_place && !draw(4)) s->staged[s->call.root] = OUT_DST;
 }

@@ -2,74 +2,7 @@
  * ranks, drawn, with the planner's own division of scratch, one call behind the other while ranks
  * run apart; every byte of all windows compared with what the calls mean. And kernels that must
  * leave. T_SEED: the first case; T_CASES: how many. */
-#include "kernel_kit.h"
-
-/* The ways of direct kernels. */
-enum { STRAIGHT, STRAIGHT_OFF, PULLED, LINES, FEW_LINES, STAGED, COPIED, WAYS };
-static const char *const way_names[] = {"between windows",     "the same, off a multiple of 16",
-                                        "loads from the peer", "lines",
-                                        "lines of some warps", "staging",
-                                        "copy engines"};
-
-static int reduces_in_windows(const symm_kernel_row *row) {
-    return row->staged && coll_reduces(row->coll);
-}
-/* Two, four and eight ranks load what they reduce where all sources are in windows and each part
- * begins and ends at a multiple of 16. Of a reduce of more than two, the root's result too. Beyond
- * two ranks some kernels of 1-byte types have no registers for it. */
-static int is_pulled(const sample *s) {
-    const int reduce = s->call.coll == symmCollReduce, root = s->call.root,
-              most = s->call.esize > 1 ? 8
-                     : reduce          ? 2
-                                       : 4;
-    uint64_t bad = s->call.count * s->call.esize % 16;
-    for (int r = 0; r < k.n; r++) bad |= (s->staged[r] & OUT_SRC) || s->src[r] % 16;
-    if (reduce && k.n > 2) bad |= (s->staged[root] & OUT_DST) || s->dst[root] % 16;
-    return (k.n == 2 || k.n == 4 || k.n == 8) && k.n <= most && !bad &&
-           reduces_in_windows(&symm_kernels[s->plan.kernel]);
-}
-/* Kernels without lines: between windows, where each destination is in one and the parts in it
- * begin at multiples of 16. */
-static int way_of_hop(const sample *s) {
-    const uint64_t part = s->call.count * s->call.esize;
-    if (is_pulled(s)) return PULLED;
-    int straight = coll_out(s->call.coll, k.n) == 1 || part % 16 == 0;
-    for (int r = 0; r < k.n; r++)
-        if (coll_out_at(s->call.coll, k.n, s->call.root == r))
-            straight &= !(s->staged[r] & OUT_DST) && s->dst[r] % 16 == 0;
-    return straight && ends((int)s->plan.kernel)->stages_dst ? STRAIGHT : STAGED;
-}
-static int varies(int kernel) { /* -1: of unit_multicast_kernels */
-    const symm_kernel_row *row = &symm_kernels[kernel];
-    return row->multicast ? -1 : symm_coll_varies(&symm_colls[row->coll]);
-}
-/* Whether the tests should see it go so. */
-static int has_way(const symm_kernel_row *own, int way) {
-    const symm_kernel_row *row = ends((int)(own - symm_kernels));
-    if (way == COPIED) return own->copies != 0;
-    if (way == PULLED) return reduces_in_windows(row) && !symm_coll_varies(&symm_colls[row->coll]);
-    if (row->relay) return 1;
-    if (symm_coll_varies(&symm_colls[row->coll]))
-        return way == LINES || way == STAGED || (row->stages_dst && way != FEW_LINES);
-    return row->staged && (way == STAGED || (way == STRAIGHT && row->stages_dst));
-}
-
-/* Between windows, where all buffers are in some and have the same alignment. */
-static int way_of(const sample *s) {
-    uint64_t word[RANKS] = {0};
-    if (is_copied(s, word)) return COPIED;
-    if (!symm_kernels[s->plan.kernel].relay) return way_of_hop(s);
-    const uint64_t first = s->dst[0], part = s->call.count * s->call.esize;
-    int alike = !coll_reduces(s->call.coll) || first % s->call.esize == 0;
-    for (int r = 0; r < k.n; r++)
-        alike &= !s->staged[r] && (s->dst[r] - first) % 16 == 0 &&
-                 (s->src[r] - first - (unsigned)coll_send_part(s->call.coll, r) * part) % 16 == 0;
-    if (alike && k.n == 2 && coll_reduces(s->call.coll) && part <= EMU_AR_PULL_MOST) return PULLED;
-    if (alike) return first % 16 ? STRAIGHT_OFF : STRAIGHT;
-    return !s->plan.line_warps                         ? STAGED
-           : s->plan.line_warps < s->plan.threads / 32 ? FEW_LINES
-                                                       : LINES;
-}
+#include "kernel_ways.h"
 
 /* The ways of a call's pairs of ranks, whose counts differ; and of what a rank keeps. */
 static void note_pairs(const sample *s, int *ways) {
@@ -376,7 +309,7 @@ static void draw_direct(uint64_t seed, int n, unsigned odd) {
                           .op = SYMM_OP_SUM,
                           /* who writes into rank 0's window */
                           .root = symm_colls[row->coll].root_gives ? n - 1 : 0};
-    if (!row->relay && !k.uneven) odd = 0; /* there they do not go between windows */
+    if (in_two_hops(row->coll, n)) odd = 0; /* there they do not go between windows */
     if (k.uneven) s->v.n = n;
     const symm_plan_env env = {.nranks = n,
                                .gpu = 1,

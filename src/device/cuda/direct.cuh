@@ -1,5 +1,6 @@
 /* direct.cuh - large messages: stores straight into the users' windows, no flag in the data.
- * all_gather, and what all_reduce (staged.cuh) shares with it. GPU code: the data threads run it.
+ * all_gather, the shapes that reduce nothing, and what all_reduce (staged.cuh) shares with them.
+ * GPU code: the data threads run it.
  *
  * Entry: every rank sends every peer the offsets of its buffers (ready). When all offsets are
  * there, each rank knows whether all buffers of all ranks are in windows and have the same
@@ -16,10 +17,12 @@
 #ifndef SYMM_CUDA_DIRECT_CUH_
 #define SYMM_CUDA_DIRECT_CUH_
 
+#include "shape.cuh"
 #include "two_shots.cuh"
 
 /* Measured on two and four H200; docs/performance.md. */
 #define AG_WARPS 4u
+#define ROW      512u /* bytes that a warp loads or stores at once */
 
 struct places { /* of all ranks' buffers; shared by the CTA */
     uint64_t src[SYMM_MAX_RANKS], dst[SYMM_MAX_RANKS];
@@ -251,6 +254,92 @@ template <int N> DEV void ag_direct(run &r, const places &at) {
         for (int i = 0; i < U; i++)
             if (q == 1 && own != src && first + i * step < vectors)
                 *((uint4 *)own + first + i * step) = v[i];
+    }
+    arrive_and_wait(r);
+}
+
+/* ---- every shape that reduces nothing: each giver stores to the takers ----------------------- */
+
+/* All destinations are in windows; they may begin at any address. Rows of 16 bytes are those of the
+ * destination, what lies before the first goes byte by byte: no byte of a neighbour's part is
+ * written. Sources may be anywhere, in no window too, because only their own rank reads them. */
+
+/* The shape of all_gather, where it does not go as ag_direct does. */
+enum { ALL_GATHER = DST_EACH };
+
+/* Behind an exchange of offsets: whether each destination that takes is in a window. */
+template <int S> DEV int targets_in_windows(const symm_args *a, const places &at) {
+    int all = 1;
+    for (int p = 0; p < a->nranks; p++) all &= !takes<S>(a, p) || at.dst[p] != SYMM_STAGED;
+    return all;
+}
+/* Exchanges the offsets of the destinations. All data threads call it.
+ *  1  each destination that takes is in a window
+ *  0  not so
+ * -1  leave */
+template <int S> DEV int trade_targets(run &r, places &at) {
+    return trade_offsets<0>(r, at) ? -1 : targets_in_windows<S>(r.a, at);
+}
+
+/* U times 16 bytes of a part, a warp's rows; loads together. */
+template <int U>
+DEV void load_rows(uint32_t (&v)[U][4], const char *part, uint64_t from, uint64_t bytes,
+                   uint64_t step) {
+    const int align = alignment(part);
+    if (align == 16 && from + (U - 1) * step + 16 <= bytes) {
+#pragma unroll
+        for (int i = 0; i < U; i++) to_words(v[i], load16(part + from + (unsigned)i * step));
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < U; i++) {
+        const uint64_t at = from + (unsigned)i * step;
+        load_user(v[i], part + at, (int64_t)(bytes - at), align);
+    }
+}
+template <int U>
+DEV void store_rows(char *part, const uint32_t (&v)[U][4], uint64_t from, uint64_t bytes,
+                    uint64_t step) {
+    const int align = alignment(part);
+#pragma unroll
+    for (int i = 0; i < U; i++) {
+        const uint64_t at = from + (unsigned)i * step;
+        store_user(part + at, v[i], (int64_t)(bytes - at), align);
+    }
+}
+
+/* U rows of a part from byte `at` on, to an address that may be anywhere: what lies before its
+ * first multiple of 16 goes byte by byte, with the first rows. 1: leave. */
+template <int U>
+DEV int rows_move(run &r, char *to, const char *from, uint64_t bytes, uint64_t at) {
+    const uint32_t lead = lead_of(to, bytes), lane = threadIdx.x % 32u;
+    const int byte = at == 0 && lane < lead;
+    uint32_t v[U][4], first = 0;
+    at += lane * 16;
+    look_over(r);
+    if (byte) first = byte_at(from + lane);
+    load_rows<U>(v, from + lead, at, bytes - lead, ROW);
+    if (r.over) return r.left = 1;
+    if (byte) to[lane] = (char)first;
+    store_rows<U>(to + lead, v, at, bytes - lead, ROW);
+    return 0;
+}
+
+/* Chunk by chunk, each chunk to another rank first; the own part is one of them. */
+template <int S, int N> DEV void hop_direct(run &r, const places &at) {
+    const int U = 8;
+    const symm_args *a = r.a;
+    const uint64_t bytes = part_bytes(a), block = ROW * U, chunks = (bytes + block - 1) / block;
+    char *own = own_target<S>(a);
+    const unsigned others = (unsigned)takers<S, N>(a), n = others + (own ? 1u : 0u);
+    const uint64_t all = chunks * n;
+    const unsigned has = data_threads() / 32u, warps = has < AG_WARPS ? has : AG_WARPS;
+    for (uint64_t w = first_chunk(warps, all); w < all; w += (uint64_t)warps * gridDim.x) {
+        const uint64_t c = w / n;
+        const unsigned q = 1 + (unsigned)((w + c) % n);
+        const int p = q > others ? a->rank : taker<S, N>(a, (int)q);
+        char *to = q > others ? own : target_of(a, at, p) + part_from<S>(a, a->rank);
+        if (rows_move<U>(r, to, (const char *)a->src + part_for<S>(a, p), bytes, c * block)) break;
     }
     arrive_and_wait(r);
 }

@@ -1,8 +1,6 @@
-/* hop_staged.cuh - large messages of every shape, one hop: straight into the takers' windows, or
- * through their staging, from which they copy or reduce. GPU code: the data threads run it.
- *
- * Straight, where nothing is reduced: all destinations are in windows, and each part begins there
- * at a multiple of 16 bytes. Sources may be anywhere, because only their own rank reads them.
+/* hop_staged.cuh - large messages of every shape, one hop: straight into the takers' windows
+ * (direct.cuh), or through their staging, from which they copy or reduce. GPU code: the data
+ * threads run it.
  *
  * Staged: a rank sends piece k of each part to its taker's staging, posts k to all, waits for the
  * posts k-1 of all, and takes its givers' pieces k-1. Everybody posts, who gives nothing or takes
@@ -16,75 +14,6 @@
 #define SYMM_CUDA_HOP_STAGED_CUH_
 
 #include "relayed.cuh"
-#include "shape.cuh"
-
-/* ---- between windows ------------------------------------------------------------------------- */
-
-/* Exchanges the offsets of the destinations. All data threads call it.
- *  1  each destination that takes is in a window, at a multiple of 16 bytes, and so are its parts
- *  0  not so
- * -1  leave */
-template <int S> DEV int trade_targets(run &r, places &at) {
-    const symm_args *a = r.a;
-    if (trade_offsets<0>(r, at)) return -1;
-    uint64_t bad = S & DST_EACH ? part_bytes(a) % 16 : 0;
-    for (int p = 0; p < a->nranks; p++)
-        if (takes<S>(a, p)) bad |= at.dst[p] % 16; /* SYMM_STAGED is odd */
-    return !bad;
-}
-
-/* U times 16 bytes of a part, a warp's rows; loads together. */
-template <int U>
-DEV void load_rows(uint32_t (&v)[U][4], const char *part, uint64_t from, uint64_t bytes,
-                   uint64_t step) {
-    const int align = alignment(part);
-    if (align == 16 && from + (U - 1) * step + 16 <= bytes) {
-#pragma unroll
-        for (int i = 0; i < U; i++) to_words(v[i], load16(part + from + (unsigned)i * step));
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < U; i++) {
-        const uint64_t at = from + (unsigned)i * step;
-        load_user(v[i], part + at, (int64_t)(bytes - at), align);
-    }
-}
-template <int U>
-DEV void store_rows(char *part, const uint32_t (&v)[U][4], uint64_t from, uint64_t bytes,
-                    uint64_t step) {
-    const int align = alignment(part);
-#pragma unroll
-    for (int i = 0; i < U; i++) {
-        const uint64_t at = from + (unsigned)i * step;
-        store_user(part + at, v[i], (int64_t)(bytes - at), align);
-    }
-}
-
-/* Chunk by chunk, each chunk to another rank first; the own part is one of them. */
-template <int S, int N> DEV void hop_direct(run &r, const places &at) {
-    const int U = 8;
-    const symm_args *a = r.a;
-    const uint64_t bytes = part_bytes(a), block = ROW * U, chunks = (bytes + block - 1) / block;
-    char *own = own_target<S>(a);
-    const unsigned others = (unsigned)takers<S, N>(a), n = others + (own ? 1u : 0u);
-    const uint64_t all = chunks * n;
-    const unsigned has = data_threads() / 32u, warps = has < AG_WARPS ? has : AG_WARPS;
-    for (uint64_t w = first_chunk(warps, all); w < all; w += (uint64_t)warps * gridDim.x) {
-        const uint64_t c = w / n, from = c * block + threadIdx.x % 32u * 16;
-        const unsigned q = 1 + (unsigned)((w + c) % n);
-        const int p = q > others ? a->rank : taker<S, N>(a, (int)q);
-        char *to = q > others ? own : target_of(a, at, p) + part_from<S>(a, a->rank);
-        uint32_t v[U][4];
-        look_over(r);
-        load_rows<U>(v, (const char *)a->src + part_for<S>(a, p), from, bytes, ROW);
-        if (r.over) {
-            r.left = 1;
-            break;
-        }
-        store_rows<U>(to, v, from, bytes, ROW);
-    }
-    arrive_and_wait(r);
-}
 
 /* ---- through staging ------------------------------------------------------------------------- */
 

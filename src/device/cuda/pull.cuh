@@ -19,15 +19,17 @@
 #include "staged.cuh"
 
 /* Exchanges the offsets of all buffers. All data threads call it.
- *  1  all sources are in windows and each part begins and ends at a multiple of 16 bytes
+ *  1  all sources are in windows and have the same alignment, and no element crosses a multiple of
+ *     16: so what a rank reduces begins at all sources as far from one
  *  0  not so
  * -1  leave */
 DEV int trade_sources(run &r, places &at) {
     const symm_args *a = r.a;
     if (trade_offsets<1>(r, at)) return -1;
-    uint64_t bad = part_bytes(a);
-    for (int p = 0; p < a->nranks; p++) bad |= at.src[p]; /* SYMM_STAGED is odd */
-    return bad % 16 == 0;
+    uint64_t bad = at.src[0] & (a->esize - 1);
+    for (int p = 0; p < a->nranks; p++)
+        bad |= at.src[p] == SYMM_STAGED ? 1u : (at.src[p] - at.src[0]) & 15u;
+    return !bad;
 }
 
 /* What a rank of N reduces: `bytes` from here on, a multiple of 16, as all addresses but `to` are.
@@ -125,15 +127,32 @@ template <int T, int OP> DEV void ar_pull(run &r, places &at) {
     }
     arrive_and_wait(r);
 }
+/* What lies from `from` to `end` of all sources, reduced, from `to` on: the rows by all warps, the
+ * bytes before the first and behind the last by one thread, as in reduce_end. These go first, so
+ * that no register is kept for them meanwhile. */
+template <int T, int N, int OP>
+DEV void pull_slice(run &r, const places &at, uint64_t from, uint64_t end, char *to) {
+    const symm_args *a = r.a;
+    const unsigned lead = lead_of((const char *)a->src + from, end - from),
+                   tail = (unsigned)(end - from - lead) % 16u;
+#pragma unroll 1
+    for (int last = blockIdx.x || threadIdx.x ? 2 : 0; last < 2; last++) {
+        const unsigned bytes = last ? tail : lead;
+        const uint64_t i = last ? end - from - tail : 0;
+        if (bytes) store_bytes<4>(to + i, end_sum<T, OP>(r, at, from + i, bytes), bytes);
+    }
+    pulled<N> w = {{}, to + lead, 0, end - from - lead - tail};
+#pragma unroll
+    for (int p = 0; p < N; p++) w.from[p] = source_of(a, at, p) + from + lead;
+    pull<T, N, OP>(r, w);
+}
 /* The other shapes, behind trade_sources. Nothing is stored at a peer. */
 template <int S, int T, int N, int OP> DEV void hop_pull(run &r, places &at) {
     const symm_args *a = r.a;
     const uint64_t part = part_for<S>(a, a->rank);
     if (posts_begin(r, at, 0, OP == ANY_OP && scalars_wait(r))) return;
-    pulled<N> w = {{}, (char *)a->dst, 0, part_bytes(a)};
-#pragma unroll
-    for (int p = 0; p < N; p++) w.from[p] = source_of(a, at, p) + part;
-    if (takes<S>(a, a->rank)) pull<T, N, OP>(r, w);
+    if (takes<S>(a, a->rank))
+        pull_slice<T, N, OP>(r, at, part, part + part_bytes(a), (char *)a->dst);
     r.loads = 1;
     arrive_and_wait(r);
 }

@@ -220,19 +220,24 @@ template <int N> DEV void ag_relayed(run &r, places &at) {
 
 /* ---- large messages: straight between windows, or not ---------------------------------------- */
 
+/* Where only the results are in windows, or a part begins elsewhere in them than its source does,
+ * a part is stored by the rows of each result. */
 template <int N> DEV void body_ag_direct(run &r, places &at) {
     if (is_copied(r)) {
         copies_end(r, at);
         return;
     }
-    const int way = trade_places(r, at, r.a->count * r.a->esize, 1);
-    if (!way && !r.a->gpu.line_warps) {
+    const int way = trade_places(r, at, part_bytes(r.a), 1), lines = r.a->gpu.line_warps != 0,
+              stores = !way && !lines && targets_in_windows<ALL_GATHER>(r.a, at);
+    if (!way && !lines && !stores) {
         ag_relayed<N>(r, at);
         return;
     }
     if (posts_begin(r, at, 0, way < 0)) return;
     if (way)
         ag_direct<N>(r, at);
+    else if (stores)
+        hop_direct<ALL_GATHER, N>(r, at);
     else if (has_lines(r.a))
         body_ag_push<N>(r);
 }

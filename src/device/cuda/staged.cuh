@@ -24,7 +24,6 @@
 #include "direct.cuh"
 
 #define STAGE_PLACES SYMM_GPU_STAGE_PLACES
-#define ROW          512u /* bytes that a warp loads or stores at once */
 
 struct share {                  /* a warp's */
     unsigned lane, warp, warps; /* of those of the CTA that have staging */
@@ -239,7 +238,7 @@ DEV void rows_reduce(const run &r, const share &w, const places &at, uint32_t k,
  * warp does a piece; and who has aborted tells this rank before its memory is its user's, so that
  * what was loaded there is no result (give_reason). */
 template <int T, int OP>
-DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t bytes) {
+DEV uint4 end_sum(const run &r, const places &at, uint64_t from, uint64_t bytes) {
     const symm_args *a = r.a;
     reduction<T, 4, OP> sum;
     uint32_t x[4], out[4];
@@ -251,9 +250,13 @@ DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t byte
             sum.step((int)a->op, x, scale_of<T, OP>(r, p));
     }
     sum.last((int)a->op, a->nranks, out);
-    for (int p = 0; p < a->nranks; p++)
-        store_bytes<4>(target_of(a, at, p) + from, make_uint4(out[0], out[1], out[2], out[3]),
-                       (int64_t)bytes);
+    return make_uint4(out[0], out[1], out[2], out[3]);
+}
+template <int T, int OP>
+DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t bytes) {
+    const uint4 sum = end_sum<T, OP>(r, at, from, bytes);
+    for (int p = 0; p < r.a->nranks; p++)
+        store_bytes<4>(target_of(r.a, at, p) + from, sum, (int64_t)bytes);
 }
 
 /* In place is safe. A slice's bytes at a rank are overwritten by the slice's owner, after this

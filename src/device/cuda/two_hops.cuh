@@ -168,21 +168,23 @@ template <int N> DEV void body_broadcast(run &r, places &at) {
     else if (N != 2)
         two_hops<BROADCAST, symmUint8, N, ANY_OP>(r, at, way);
 }
-/* A reduce whose sources and result are in windows, at multiples of 16 bytes: each owner loads its
- * slice from all, and stores what they make to the root. In place as in pull.cuh: the thread that
- * stores 16 bytes at the root has loaded what was there. */
+/* A reduce whose sources and result are in windows and have the same alignment: each owner loads
+ * its slice from all, and stores what they make to the root. In place as in pull.cuh: the thread
+ * that stores 16 bytes at the root has loaded what was there. */
 template <int T, int N, int OP> DEV void reduce_pull(run &r, places &at) {
     const symm_args *a = r.a;
     if (posts_begin(r, at, 0, OP == ANY_OP && scalars_wait(r))) return;
     if (!is_root(a, a->rank)) {
         const share all = two_hop_share(a, 1);
         const slice s = slice_of(all.bytes, all.each, a->rank - (a->rank > a->gpu.root));
-        pulled<N> w = {{}, target_of(a, at, a->gpu.root) + s.at, 0, s.end - s.at};
-#pragma unroll
-        for (int p = 0; p < N; p++) w.from[p] = source_of(a, at, p) + s.at;
-        pull<T, N, OP>(r, w);
+        pull_slice<T, N, OP>(r, at, s.at, s.end, target_of(a, at, a->gpu.root) + s.at);
     }
     arrive_and_wait(r);
+}
+/* Whether the root's result is in a window, and aligned as the sources are. */
+DEV int meets_root(const symm_args *a, const places &at) {
+    const uint64_t to = at.dst[a->gpu.root];
+    return to != SYMM_STAGED && (to - at.src[0]) % 16 == 0;
 }
 template <int T, int N, int OP> DEV void reduce_large(run &r, places &at) {
     if (N == 2 || r.a->nranks <= 2) {
@@ -193,7 +195,7 @@ template <int T, int N, int OP> DEV void reduce_large(run &r, places &at) {
     if constexpr (N > 2) {
         loads = trade_sources(r, at);
         way = loads < 0 ? -1 : is_straight<REDUCE>(r, at);
-        if (way == 1 && loads == 1) {
+        if (loads == 1 && meets_root(r.a, at)) {
             reduce_pull<T, N, OP>(r, at);
             return;
         }

@@ -299,24 +299,6 @@ template <int T, int OP> DEV void packets_sum(run &r, const uneven &u) {
 
 /* ---- between windows ------------------------------------------------------------------------- */
 
-/* U rows of a part from byte `at` on, to an address that may be anywhere: what lies before its
- * first multiple of 16 goes byte by byte, with the first rows. 1: leave. */
-template <int U>
-DEV int rows_move(run &r, char *to, const char *from, uint64_t bytes, uint64_t at) {
-    const uint32_t off = (uint32_t) - (uintptr_t)to & 15u,
-                   lead = off < bytes ? off : (uint32_t)bytes, lane = threadIdx.x % 32u;
-    const int byte = at == 0 && lane < lead;
-    uint32_t v[U][4], first = 0;
-    at += lane * 16;
-    look_over(r);
-    if (byte) first = byte_at(from + lane);
-    load_rows<U>(v, from + lead, at, bytes - lead, ROW);
-    if (r.over) return r.left = 1;
-    if (byte) to[lane] = (char)first;
-    store_rows<U>(to + lead, v, at, bytes - lead, ROW);
-    return 0;
-}
-
 /* The parts that go straight, and the own one. Every warp has some of each and begins with another
  * one, so that all links are busy. */
 DEV void parts_move(run &r, const uneven &u) {
