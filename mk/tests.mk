@@ -244,9 +244,10 @@ FIXED  = $(if $(filter-out 8 16 18 24 28,$(RANDOM_BITS)),\
 RUN_SH = $(SAN_ENV) MPIRUN='$(MPIRUN)' CC='$(CC)' BUILD='$(OUT)' $(FIXED) tests/run.sh
 
 # Ranks that die, under an mpirun that goes on without them: what mpg_death does on the host
-# backend, and a death in one of several domains.
+# backend, and deaths of one rank or of all ranks of one of several domains.
 DEATH_SPEC = $(if $(HAVE_MPI),'recover=4:$(TEST)/mpg_death host survivors_pass' \
-               'recover=4:$(TEST)/mp_across a_death_ends_the_calls_of_all')
+               $(foreach t,a_death_ends_the_calls_of_all a_domain_of_one_dies \
+                 a_domain_of_two_dies,'recover=4:$(TEST)/mp_across_death $(t)'))
 
 .PHONY: check check-rest check-full check-build check-rest-build check-run check-rest-run
 .PHONY: asan tsan asan-run tsan-run fuzz fuzz-run

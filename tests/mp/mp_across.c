@@ -3,7 +3,6 @@
  * domain; what serves one domain only; bits; what ranks do wrong. */
 #include <mpi.h>
 
-#include <signal.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -14,8 +13,6 @@
 #include "mpi_across.h"
 #include "symm_host.h"
 #include "transport/mpi/net_mpi.h"
-
-static int died;
 
 static void matrix_of(const char *ordered) {
     const int cases = ck_full() ? 240 : 24;
@@ -518,38 +515,6 @@ static void calls_without_memory(void) {
     T_OK(symmCommDestroy(comm));
 }
 
-/* Only where MPI goes on without a rank (tests/run.sh, recover=). The last rank dies while the
- * others wait: those of its domain see it, and tell the other domains. Nobody enters MPI by itself
- * again, not even to finalize it. */
-static void a_death_ends_the_calls_of_all(void) {
-    const char *recovers = getenv("OMPI_MCA_orte_enable_recovery");
-    same_seed();
-    if (!recovers || strcmp(recovers, "1") != 0 || ranks < 4)
-        T_SKIP("needs recovery, and four ranks");
-    T_EXPECT_WARNINGS();
-    symmComm_t comm = new_comm(2);
-    float x = 1, y = 0;
-    symmResult_t r = symmSuccess;
-    T_OK(symmAllReduce(&x, &y, 1, symmFloat32, symmSum, comm, NULL));
-    if (rank == ranks - 1) kill(getpid(), SIGKILL);
-    const uint64_t from = symm_now_ns();
-    while (!r) r = symmAllReduce(&x, &y, 1, symmFloat32, symmSum, comm, NULL);
-    T_CHECKF(symm_now_ns() - from < 3000000000ull, "heard of the death late");
-    T_EQ(r, symmRemoteError);
-    T_MSG(symmGetLastError(comm), "died");
-    T_OK(symmCommGetAsyncError(comm, &r));
-    T_EQ(r, symmRemoteError);
-    /* The others go on without it. */
-    const int dead = ranks - 1;
-    symmComm_t rest = NULL;
-    died = 1;
-    T_OK(symmCommShrink(comm, &dead, 1, &rest, NULL, 0));
-    T_OK(symmAllReduce(&x, &y, 1, symmFloat32, symmSum, rest, NULL));
-    T_EQ((int)y, ranks - 1);
-    T_OK(symmCommDestroy(rest));
-    T_OK(symmCommDestroy(comm));
-}
-
 /* Rounds of a whole life: MPI's communicators, descriptors and memory do not pile up. */
 static void lives(void) {
     same_seed();
@@ -585,16 +550,12 @@ int main(int argc, char **argv) {
                                    T(nothing_to_cancel),
                                    T_TIMEOUT(every_failpoint, 120),
                                    T(calls_without_memory),
-                                   T(lives),
-                                   T(a_death_ends_the_calls_of_all)};
+                                   T(lives)};
     int here;
     if (MPI_Init(&argc, &argv) != MPI_SUCCESS) return 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &here);
     int rc = t_inline(argc, argv, tests, (int)(sizeof tests / sizeof *tests), here);
     if (rc == 77) rc = 0;
-    fflush(NULL);
-    if (died) usleep(here ? 1000000 : 2000000); /* the launcher ends all with the first */
-    if (died) _exit(rc);                        /* MPI would wait for the dead */
     MPI_Finalize();
     return rc;
 }
