@@ -1,6 +1,6 @@
 /* symm_mpi.h - the only public header that needs mpi.h; lives in libsymm-mpi. That library is built
- * for one MPI, whose mpicc the build was told (make MPICC=...): a program of another MPI crashes in
- * it, and needs a build of its own. */
+ * for one MPI, whose mpicc the build was told (make MPICC=...): a program of another MPI is refused
+ * by name, and needs a build of its own. */
 #ifndef SYMM_MPI_H_
 #define SYMM_MPI_H_
 
@@ -30,7 +30,8 @@ extern "C" {
  * of the program's is not complete on a rank, that split may wait for it, without a deadline. Calls
  * of several threads take turns.
  * Errors: symmTimeout: names a rank that never called before config->timeoutMs or
- * SYMM_SETUP_TIMEOUT was over. The ranks may call again, and succeed once it comes. */
+ * SYMM_SETUP_TIMEOUT was over. The ranks may call again, and succeed once it comes.
+ * symmInvalidUsage: the program runs another MPI than the library was built for. */
 SYMM_API symmResult_t symmCommInitMPI(symmComm_t *comm, MPI_Comm mpicomm,
                                       const symmConfig_t *config);
 

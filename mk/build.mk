@@ -47,7 +47,7 @@ TEST_NCCL_OBJ := $(NCCL_SRC:%.c=$(TOBJ)/%.o)
 HAVE_PMPI := $(if $(HAVE_MPI),$(shell printf '\043include <mpi.h>\nOPEN_MPI MPI_Fint\n' | \
                $(WITH_MPI) -x c -E -P - 2>/dev/null | grep -qx '1 int' && echo 1))
 PMPI_SRC  := $(if $(HAVE_PMPI),$(wildcard mpi-plugin/*.c))
-PMPI_MPI  := boot_mpi init_mpi net_mpi
+PMPI_MPI  := boot_mpi check_mpi init_mpi net_mpi
 PMPI_OBJ  := $(PMPI_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_PMPI),$(PMPI_MPI:%=$(OBJ)/mpi-plugin/%.o))
 OBJECTS  := $(PMPI_OBJ) $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) \
             $(TEST_MPI_OBJ) $(PERF_OBJ) $(TUNE_OBJ) $(INFO_OBJ) $(RUN_OBJ)

@@ -22,6 +22,7 @@
 #define MPI_Error_string          PMPI_Error_string
 #define MPI_Finalized             PMPI_Finalized
 #define MPI_Get_count             PMPI_Get_count
+#define MPI_Get_library_version   PMPI_Get_library_version
 #define MPI_Group_free            PMPI_Group_free
 #define MPI_Group_incl            PMPI_Group_incl
 #define MPI_Group_translate_ranks PMPI_Group_translate_ranks

@@ -209,7 +209,7 @@ if [ -e "$mpi" ] && command -v "${MPICC:-mpicc}" >/dev/null 2>&1 &&
     command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1; then
     # shellcheck disable=SC2086
     OMPI_CC=$cc MPICH_CC=$cc ${MPICC:-mpicc} $flags -DSYMM_HAVE_MPI \
-        -rdynamic tests/fake/perf_stub.c $sources tools/perf_mpi.c "$mpi" $library \
+        -rdynamic tests/fake/perf_stub.c $sources tools/perf_mpi.c $library \
         -o "$perf" >"$dir/log" 2>&1 ||
         { t_fail "symm-perf builds with the fake driver and MPI" "$(cat "$dir/log")" && t_done; }
     export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}" GPU_FAKE=2

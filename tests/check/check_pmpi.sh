@@ -1,6 +1,7 @@
 #!/bin/bash
 # check_pmpi.sh - libsymm-pmpi.so from outside: what it shows and needs, that it is inert where
-# there is no MPI, a program under symm-run, variables, another MPI. The calls: tests/mp/mp_pmpi.c.
+# there is no MPI, a program under symm-run, variables, another MPI (of which libsymm-mpi refuses
+# programs, too). The calls: tests/mp/mp_pmpi.c.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -199,6 +200,27 @@ if command -v mpirun.mpich >/dev/null 2>&1 &&
     t_equal "and is named" 2 "$(grep -c 'built for Open MPI, and this is MPICH' "$dir/err")"
 else
     t_skip "MPICH serves its calls itself" "needs mpich"
+fi
+cat >"$dir/other.c" <<'C'
+#include <stdio.h>
+#include "symm_mpi.h"
+int main(int argc, char **argv) {
+    symmComm_t comm = NULL;
+    MPI_Init(&argc, &argv);
+    printf("%d ", symmCommInitMPI(&comm, MPI_COMM_WORLD, NULL));
+    puts(symmGetLastError(NULL));
+    MPI_Finalize();
+    return comm != NULL;
+}
+C
+if command -v mpirun.mpich >/dev/null 2>&1 && MPICH_CC=${CC:-gcc} mpicc.mpich -O1 -Iinclude \
+    "$dir/other.c" -o "$dir/other" -L"$build/lib" -lsymm-mpi -lsymm \
+    -Wl,-rpath,"$PWD/$build/lib" 2>/dev/null; then
+    SYMM_DEBUG=NONE MPIRUN=mpirun.mpich launch 2 "$dir/other" >"$dir/out" 2>"$dir/err"
+    t_equal "libsymm-mpi refuses a program for MPICH, on each rank" "0 2" "$? $(grep -c \
+        '^5 .*libsymm-mpi was built for Open MPI, and this program runs MPICH' "$dir/out")"
+else
+    t_skip "libsymm-mpi refuses a program for MPICH" "needs mpich"
 fi
 if command -v gfortran >/dev/null 2>&1 && command -v mpifort.mpich >/dev/null 2>&1; then
     mpifort.mpich -O0 -w -std=legacy -DUSE_MPIFH tests/check/pmpi_calls.F90 -o "$dir/calls" ||

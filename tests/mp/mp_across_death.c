@@ -1,7 +1,7 @@
 /* mp_across_death.c - ranks of a communicator over several domains die, as processes under an
  * mpirun that goes on without them (tests/run.sh, recover=): one of a domain whose other ranks tell
- * of it, and whole domains, as when a host dies. The survivors shrink. One test a run. Nobody enters
- * MPI by itself again behind a death, not even to finalize it. */
+ * of it, and whole domains, as when a host dies. The survivors shrink. One test a run. Nobody
+ * enters MPI by itself again behind a death, not even to finalize it. */
 #include <mpi.h>
 
 #include <signal.h>

@@ -28,6 +28,14 @@ int MPI_Comm_free(MPI_Comm *comm) {
     return PMPI_Comm_free(comm);
 }
 
+/* Which MPI this is; NULL: the one that there is. */
+static const char *version;
+int MPI_Get_library_version(char *out, int *n) {
+    if (!version) return PMPI_Get_library_version(out, n);
+    *n = sprintf(out, "%s", version);
+    return MPI_SUCCESS;
+}
+
 static int my_rank, ranks;
 
 static symm_wait wait_ms(int ms) {
@@ -428,6 +436,28 @@ static void wrong_arguments(void) {
     T_CHECK(b == NULL && comm == NULL);
 }
 
+/* Its handles mean nothing to another MPI, which is named before any of them is used. */
+static void another_mpi(void) {
+    T_EXPECT_WARNINGS();
+    static const char *const all[] = {"Open MPI v4.1.4, package: MPICH", "MPICH Version:\t4.0.2\n",
+                                      "MVAPICH2 Version      :\t2.3.7\n",
+                                      "Intel(R) MPI Library 2021.8"};
+    char real[16384] = "";
+    int n;
+    PMPI_Get_library_version(real, &n);
+    const int open = !strncmp(real, "Open MPI", 8);
+    for (int i = 0; i < 4; i++) {
+        symmComm_t comm = NULL;
+        version = all[i];
+        const symmResult_t r = symmCommInitMPI(&comm, MPI_COMM_WORLD, NULL);
+        version = NULL;
+        T_EQ(r, open == !i ? symmSuccess : symmInvalidUsage);
+        if (r)
+            T_MSG(symm_status_text(), i ? i == 1 ? "MPICH Version: 4.0.2: it" : "MPI" : "v4.1.4:");
+        if (!r) T_OK(symmCommDestroy(comm));
+    }
+}
+
 /* The second waits for its turn, up to its deadline. */
 static void two_at_once(void) {
     T_EXPECT_WARNINGS();
@@ -476,6 +506,7 @@ static const t_test tests[] = {
     T(every_failpoint),
     T(wrong_thread),
     T(wrong_arguments),
+    T(another_mpi),
     T(two_at_once),
     T(finalize_in_the_middle),
 };

@@ -103,39 +103,6 @@ static symmResult_t mpi_result(int rc, const char *call, const symm_wait *w) {
     return SYMM_ERR(symmSystemError, "%s failed: %.200s (%s)", call, text, symm_boot_stage(w));
 }
 
-/* Whether this thread may call MPI now. */
-static symmResult_t check_mpi(void) {
-    int yes, level;
-    MPI_Initialized(&yes);
-    if (!yes) return SYMM_ERR(symmInvalidUsage, "symmCommInitMPI: MPI is not initialised");
-    MPI_Finalized(&yes);
-    if (yes) return SYMM_ERR(symmInvalidUsage, "symmCommInitMPI: MPI is finalised");
-    MPI_Query_thread(&level);
-    if (level >= MPI_THREAD_SERIALIZED) return symmSuccess;
-    MPI_Is_thread_main(&yes);
-    if (yes) return symmSuccess;
-    return SYMM_ERR(
-        symmInvalidUsage,
-        "symmCommInitMPI: MPI was initialised with %s, so only the thread that did it may "
-        "call (MPI_Init_thread with MPI_THREAD_SERIALIZED or more allows others)",
-        level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
-}
-
-static symmResult_t check_comm(MPI_Comm comm) {
-    int inter, remote = 0;
-    SYMM_TRY(check_mpi());
-    if (comm == MPI_COMM_NULL)
-        return SYMM_ERR(symmInvalidArgument,
-                        "symmCommInitMPI: mpicomm is MPI_COMM_NULL: must be a communicator");
-    MPI_Comm_test_inter(comm, &inter);
-    if (!inter) return symmSuccess;
-    MPI_Comm_remote_size(comm, &remote);
-    return SYMM_ERR(symmInvalidArgument,
-                    "symmCommInitMPI: mpicomm is an intercommunicator, with %d remote ranks: must "
-                    "be an intracommunicator",
-                    remote);
-}
-
 /* ---- waiting ---- */
 
 typedef struct { /* one wait for the others */
@@ -486,7 +453,7 @@ static symmResult_t allgather(boot_mpi *b, const void *send, void *recv, size_t 
     if (b->failed)
         return SYMM_ERR(symmInvalidUsage, "bootstrap mpi: an exchange has failed before (%s)",
                         symm_boot_stage(w));
-    SYMM_TRY(check_mpi());
+    SYMM_TRY(symm_mpi_check());
     if (SYMM_FAIL_HERE(boot_allgather))
         return SYMM_ERR(symmSystemError, "failpoint boot_allgather on rank %d", b->base.rank);
     size_t n = (size_t)b->base.nranks;
@@ -555,7 +522,7 @@ static symmResult_t hash_group(MPI_Comm comm, int nranks, uint64_t *out) {
 symmResult_t symm_boot_mpi_open(const void *mpicomm, const symm_wait *w, symm_boot **out) {
     MPI_Comm comm = *(const MPI_Comm *)mpicomm;
     symmResult_t status;
-    SYMM_TRY(check_comm(comm));
+    SYMM_TRY(symm_mpi_check_comm(mpicomm));
     int rank, nranks;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &nranks);

@@ -12,4 +12,10 @@ symmResult_t symm_boot_mpi_open(const void *mpicomm, const symm_wait *w, symm_bo
 symmResult_t symm_mpi_meet(const void *mpicomm, const symmConfig_t *config, symm_wait *w,
                            symm_boot **out);
 
+/* Whether this thread may call MPI now. */
+symmResult_t symm_mpi_check(void);
+/* The same, and whether it is the MPI that this was built for, and mpicomm points to an
+ * intracommunicator. */
+symmResult_t symm_mpi_check_comm(const void *mpicomm);
+
 #endif
