@@ -149,8 +149,9 @@ $(TEST)/mp_nccl: $(NCCL_LIB)
 $(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'
 
 # The same, over what is preloaded into MPI programs: before MPI among the libraries.
-$(addprefix $(TEST)/,mp_pmpi mp_pmpi_life bench_pmpi): $(PMPI_LIB)
-$(addprefix $(TEST)/,mp_pmpi mp_pmpi_life bench_pmpi): BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)'
+OVER_PMPI := $(addprefix $(TEST)/,mp_pmpi mp_pmpi_life mp_pmpi_threads bench_pmpi)
+$(OVER_PMPI): $(PMPI_LIB)
+$(OVER_PMPI): BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)'
 
 $(addprefix $(TEST)/,$(filter-out $(DEVICE_UNITS),$(ON_FIBERS))): $(EMU_OBJ)
 $(DEVICE_UNITS:%=$(TEST)/%): $(filter-out %/emu_kernels.o,$(EMU_OBJ)) $(EMU_DEV_OBJ)

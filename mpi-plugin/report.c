@@ -10,6 +10,8 @@
 
 enum { SMALL = 1 << 10, MEDIUM = 1 << 20 }; /* up to these */
 enum { UP_TO_1K, UP_TO_1M, LARGER, SIZES };
+/* A name, and five numbers of up to 20 digits with words between them. */
+enum { OF_A_CALL = 160, OF_ALL = PMPI_CALLS * OF_A_CALL };
 
 static const char *const names[] = {
 #define CALL(name, ...) #name,
@@ -26,7 +28,7 @@ void pmpi_count(int call, int is_served, size_t bytes) {
 
 /* One write, so that lines of several ranks do not mix. */
 static void say(const char *level, const char *fmt, va_list ap) {
-    char line[1024];
+    char line[OF_ALL + 64];
     int n = snprintf(line, sizeof line, "symm-pmpi: %s", level);
     n += vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
     if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
@@ -54,7 +56,7 @@ void pmpi_info(const char *fmt, ...) {
 }
 
 void pmpi_report(void) {
-    char text[900];
+    char text[OF_ALL];
     int n = 0;
     for (int c = 0; c < PMPI_CALLS; c++) {
         const unsigned long long small = served[c][UP_TO_1K], medium = served[c][UP_TO_1M],

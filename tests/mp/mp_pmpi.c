@@ -2,11 +2,10 @@
  * linked before MPI. Each call is made twice, as MPI_ and as PMPI_, and every byte of all buffers
  * is compared; sums are of small whole numbers, exact in any order. Rank 0 prints the TAP. T_SEED:
  * the first case; T_CASES: how many; T_HOSTS: over several hosts, where no rank may have
- * MPI_THREAD_MULTIPLE. */
+ * MPI_THREAD_MULTIPLE; T_LEVEL: the level of threads that MPI is initialised with. */
 #include <mpi.h>
 
 #include <complex.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -527,33 +526,6 @@ static void sides_that_lie_between_each_other(void) {
          MPI_COMM_WORLD);
 }
 
-/* ---- threads --------------------------------------------------------------------------------- */
-
-enum { THREADS = 3, ROUNDS = 300 };
-static MPI_Comm each[THREADS];
-
-static void *one_thread(void *arg) {
-    const int t = (int)(intptr_t)arg;
-    for (int i = 0; i < ROUNDS; i++) {
-        int v[4] = {t, i, my_rank, 1}, sum[4];
-        MPI_Allreduce(v, sum, 4, MPI_INT, MPI_SUM, each[t]);
-        T_EQ(sum[3], ranks), T_EQ(sum[0], t * ranks), T_EQ(sum[1], i * ranks);
-        if (i % 7 == t) MPI_Barrier(each[t]);
-    }
-    return NULL;
-}
-static void threads_on_their_own_communicators(void) {
-    pthread_t thread[THREADS];
-    int level;
-    MPI_Query_thread(&level);
-    if (level < MPI_THREAD_MULTIPLE) T_SKIP("needs MPI_THREAD_MULTIPLE");
-    for (int t = 0; t < THREADS; t++) MPI_Comm_dup(MPI_COMM_WORLD, &each[t]);
-    for (int t = 0; t < THREADS; t++)
-        T_EQ(pthread_create(&thread[t], NULL, one_thread, (void *)(intptr_t)t), 0);
-    for (int t = 0; t < THREADS; t++) pthread_join(thread[t], NULL);
-    for (int t = 0; t < THREADS; t++) MPI_Comm_free(&each[t]);
-}
-
 static const t_test tests[] = {
     T(all_types_and_ops),
     T(other_reductions_are_mpis),
@@ -569,7 +541,6 @@ static const t_test tests[] = {
     T(nothing_of_a_type_with_gaps),
     T(a_type_larger_than_an_int_says),
     T(sides_that_lie_between_each_other),
-    T(threads_on_their_own_communicators),
 };
 
 int main(int argc, char **argv) {
@@ -581,7 +552,10 @@ int main(int argc, char **argv) {
     /* Open MPI 4.1's own choice for 16 ranks mixes up types that differ: pairwise. */
     setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
     setenv("OMPI_MCA_coll_tuned_alltoall_algorithm", "2", 0);
-    const int wanted = getenv("T_HOSTS") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE;
+    const char *asked = getenv("T_LEVEL");
+    const int wanted = asked               ? atoi(asked)
+                       : getenv("T_HOSTS") ? MPI_THREAD_SINGLE
+                                           : MPI_THREAD_MULTIPLE;
     if (MPI_Init_thread(&argc, &argv, wanted, &level) != MPI_SUCCESS) return 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &my_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
