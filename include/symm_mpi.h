@@ -25,10 +25,10 @@ extern "C" {
  * MPI_THREAD_SERIALIZED that is the thread that initialised MPI. If other threads use MPI at the
  * same time, MPI_THREAD_MULTIPLE is needed.
  * Order: collective. Among the collectives on mpicomm it is one nonblocking collective, the first
- * time two, and MPI_Comm_split after them: as with MPI's, the first call here meets the first call
- * there, the second the second. Open MPI 4.1 makes communicators one at a time: while MPI_Comm_idup
- * of the program's is not complete on a rank, that split may wait for it, without a deadline. Calls
- * of several threads take turns.
+ * time two, more after a call that timed out, and MPI_Comm_split after them: as with MPI's, the
+ * first call here meets the first call there, the second the second. Open MPI 4.1 makes
+ * communicators one at a time: while MPI_Comm_idup of the program's is not complete on a rank, that
+ * split may wait for it, without a deadline. Calls of several threads take turns.
  * Errors: symmTimeout: names a rank that never called before config->timeoutMs or
  * SYMM_SETUP_TIMEOUT was over. The ranks may call again, and succeed once it comes.
  * symmInvalidUsage: the program runs another MPI than the library was built for. */

@@ -27,7 +27,7 @@
 #define MPI_Group_incl            PMPI_Group_incl
 #define MPI_Group_translate_ranks PMPI_Group_translate_ranks
 #define MPI_Iallgather            PMPI_Iallgather
-#define MPI_Ibarrier              PMPI_Ibarrier
+#define MPI_Iallreduce            PMPI_Iallreduce
 #define MPI_Initialized           PMPI_Initialized
 #define MPI_Iprobe                PMPI_Iprobe
 #define MPI_Irecv                 PMPI_Irecv

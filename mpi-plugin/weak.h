@@ -46,7 +46,7 @@
 #pragma weak PMPI_Group_incl
 #pragma weak PMPI_Group_translate_ranks
 #pragma weak PMPI_Iallgather
-#pragma weak PMPI_Ibarrier
+#pragma weak PMPI_Iallreduce
 #pragma weak PMPI_Initialized
 #pragma weak PMPI_Iprobe
 #pragma weak PMPI_Irecv

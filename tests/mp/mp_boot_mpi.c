@@ -232,6 +232,32 @@ static void who_gave_up_is_not_waited_for(void) {
     MPI_Comm_free(&comm);
 }
 
+/* The first rank has given up when the others meet, and they when it comes again: what they began
+ * is complete then, and nobody is there. */
+static void who_has_given_up_since_is_not_waited_for(void) {
+    if (ranks < 3) T_SKIP("needs 3 ranks");
+    T_EXPECT_WARNINGS();
+    MPI_Comm comm;
+    symm_boot *b = NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    splits = 0;
+    for (int step = 0; step < 3; step++) {
+        symm_wait w = wait_ms(300);
+        if (step == 0 ? my_rank != ranks - 1 : step == 1 ? my_rank != 0 : my_rank == 0)
+            T_ERR(symm_boot_mpi_open(&comm, &w, &b), symmTimeout);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    T_CHECK(b == NULL);
+    T_EQ(splits, 0);
+    for (int i = 0; i < 2; i++) {
+        b = open_over(comm);
+        exchange(b, 100, i);
+        symm_boot_close(b);
+    }
+    T_EQ(splits, 1);
+    MPI_Comm_free(&comm);
+}
+
 /* A rank on another host, whose beacon nobody here sees, is late for an exchange. It has another
  * job here, which hides its beacon alike. */
 static void late_on_another_host(void) {
@@ -499,6 +525,7 @@ static const t_test tests[] = {
     T(a_bad_argument_is_told_to_all),
     T(late_rank_is_named),
     T(who_gave_up_is_not_waited_for),
+    T(who_has_given_up_since_is_not_waited_for),
     T(late_on_another_host),
     T(init_times_out),
     T(new_beginning_after_a_failure),

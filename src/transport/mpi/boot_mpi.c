@@ -15,11 +15,13 @@
  * that gave up waiting for a late rank succeed together with it later. The steps:
  * 1. Greeting: a nonblocking allgather on the user's communicator. When it is complete, every rank
  *    is inside this call.
- * 2. Only if the ranks have no common duplicate that works: a nonblocking barrier on the user's
- *    communicator, which ends if no rank has given up in the greeting, and MPI_Comm_split into one
- *    part, which waits for all ranks without a deadline. MPI_Comm_idup would not wait, but runs the
- *    program's attribute callbacks, here and when the duplicate is freed, and the program knows of
- *    no duplicate.
+ * 2. Only if the ranks have no common duplicate that works: rounds on the user's communicator, and
+ *    MPI_Comm_split into one part, which waits for all ranks without a deadline. Each round is a
+ *    nonblocking allreduce: whether all began the step before it in the call in which they began
+ *    this one. If so, all were in their calls when that step ended, and nobody waits for a rank
+ *    that has begun something, given up since, and does not call again. MPI_Comm_idup would not
+ *    wait, but runs the program's attribute callbacks, here and when the duplicate is freed, and
+ *    the program knows of no duplicate.
  * 3. Blocks: nonblocking allgathers on the duplicate, which nobody else uses. If one fails, the
  *    duplicate is not used again. MPI cannot say who is missing; beacons can (beacon.h). */
 #include <limits.h>
@@ -45,7 +47,7 @@
 #define PEEK_NS     50000000ull
 #define PEEK_MAX_NS 1000000000ull
 #define TURN_NS     20000000 /* how often the deadline is checked while another call has the link */
-#define STAY_NS     2000000000ull /* how long the barrier has at least */
+#define STAY_NS     2000000000ull /* how long a round has at least */
 #define DARK_NS     5000000000ull /* so long dark: the rank is gone, and not only done */
 
 typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each block */
@@ -59,9 +61,11 @@ typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each
 typedef struct mpi_link {
     struct mpi_link *next; /* in the list of those that are never freed */
     MPI_Comm dup;          /* generation `usable`, if that is not 0 */
-    MPI_Request request;   /* of the greeting or the barrier */
+    MPI_Request request;   /* of the greeting or the round */
     enum { IDLE, GREETING, STAYING } state;
     int usable, last;
+    int here;     /* the step before was begun in this call */
+    int stays[2]; /* of the round: whether so it was on this rank; on all */
     uint64_t seq; /* exchanges begun on dup */
     _Atomic int busy;
     int orphan; /* the user freed the communicator while a bootstrap used it */
@@ -334,6 +338,7 @@ static symmResult_t begin_greeting(boot_mpi *b, MPI_Comm comm, const symm_wait *
                                        MPI_BYTE, comm, &l->request),
                         "MPI_Iallgather", w));
     l->state = GREETING;
+    l->here = 1;
     return symmSuccess;
 }
 
@@ -344,6 +349,16 @@ static symmResult_t duplicate(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
     l->seq = 0;
     return mpi_result(MPI_Comm_set_errhandler(l->dup, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
                       w);
+}
+
+static symmResult_t begin_round(mpi_link *l, MPI_Comm comm, const symm_wait *w) {
+    l->stays[0] = l->here;
+    SYMM_TRY(mpi_result(
+        MPI_Iallreduce(&l->stays[0], &l->stays[1], 1, MPI_INT, MPI_MIN, comm, &l->request),
+        "MPI_Iallreduce", w));
+    l->state = STAYING;
+    l->here = 1;
+    return symmSuccess;
 }
 
 /* All ranks see the same greetings, so all take the same way from here. */
@@ -368,9 +383,7 @@ static symmResult_t read_greetings(boot_mpi *b, MPI_Comm comm, const symm_wait *
     if (same) return symmSuccess;
     /* A duplicate that one rank has given up cannot be used by any. It is left as it is. */
     l->usable = 0;
-    SYMM_TRY(mpi_result(MPI_Ibarrier(comm, &l->request), "MPI_Ibarrier", w));
-    l->state = STAYING;
-    return symmSuccess;
+    return begin_round(l, comm, w);
 }
 
 /* Waits for what the link has outstanding. If we give up, it stays outstanding; if MPI itself
@@ -383,25 +396,31 @@ static symmResult_t finish_step(boot_mpi *b, int greeting, const symm_wait *w) {
 }
 
 /* Whoever goes on from here waits for all without a deadline. So nobody gives up in the moment in
- * which the others go on: the barrier has more time than it takes. */
-static symmResult_t stay(boot_mpi *b, const symm_wait *w) {
-    symm_wait longer = *w;
-    const uint64_t least = symm_now_ns() + STAY_NS;
-    if (longer.deadline_ns && longer.deadline_ns < least) longer.deadline_ns = least;
-    return finish_step(b, 0, &longer);
+ * which the others go on: a round has more time than it takes. */
+static symmResult_t stay(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
+    mpi_link *l = b->link;
+    for (;;) {
+        symm_wait longer = *w;
+        const uint64_t least = symm_now_ns() + STAY_NS;
+        if (longer.deadline_ns && longer.deadline_ns < least) longer.deadline_ns = least;
+        SYMM_TRY(finish_step(b, 0, &longer));
+        if (l->stays[1]) return symmSuccess;
+        SYMM_TRY(begin_round(l, comm, w));
+    }
 }
 
 static symmResult_t come_together(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
     mpi_link *l = b->link;
     if (SYMM_FAIL_HERE(boot_connect))
         return SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", b->base.rank);
+    l->here = 0;
     if (l->state == IDLE) SYMM_TRY(begin_greeting(b, comm, w));
     if (l->state == GREETING) {
         SYMM_TRY(finish_step(b, 1, w));
         SYMM_TRY(read_greetings(b, comm, w));
     }
     if (l->state == STAYING) {
-        SYMM_TRY(stay(b, w));
+        SYMM_TRY(stay(b, comm, w));
         SYMM_TRY(duplicate(b, comm, w));
     }
     return symmSuccess;
