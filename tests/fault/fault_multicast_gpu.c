@@ -32,6 +32,19 @@ static int has_multicast(symmComm_t comm) {
     return info.multicast;
 }
 
+/* Who asked for multicast is told by symmExplain, too, what keeps a call from it. */
+static void explains(symmComm_t comm, const char *buf, const char *why) {
+    symmExplain_t plan = {.size = sizeof plan};
+    const char *asked = getenv("SYMM_MULTICAST");
+    T_OK(symmExplain(comm, symmCollAllReduce, buf, buf, GK_MB / 4, symmFloat32, symmSum, 0, &plan));
+    if (asked && strcmp(asked, "0"))
+        T_MSG(plan.reason, why);
+    else
+        T_CHECKF(!strstr(plan.reason, "SYMM_MULTICAST=0"), "%s", plan.reason);
+    T_OK(symmExplain(comm, symmCollAlltoAll, buf, buf, 4, symmFloat32, symmSum, 0, &plan));
+    T_CHECKF(!strstr(plan.reason, why), "%s", plan.reason); /* it has no kernel there */
+}
+
 /* A window of own memory has no multicast address, and the text says why. Collective. */
 static void has_none(symmComm_t comm, const char *why) {
     symmWindow_t win;
@@ -41,6 +54,7 @@ static void has_none(symmComm_t comm, const char *why) {
     T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
     T_MSG(symmGetLastError(NULL), why);
     T_CHECK(!at);
+    explains(comm, buf, why);
     T_OK(symmWindowDeregister(comm, win));
     T_OK(symmMemFree(buf));
 }
@@ -144,6 +158,7 @@ static void refused_rank(int rank, int n, void *arg) {
         T_ERR(symmWindowMulticastPtr(win, 0, &at), symmNotSupported);
         T_MSG(symmGetLastError(NULL), says);
         T_MSG(symmGetLastError(NULL), f->how ? "not permitted" : "CUDA_ERROR_NOT_PERMITTED (800)");
+        explains(comm, buf, says);
     }
     kit_barrier(&f->k, n);
     if (rank == f->victim) fake_cuda_fail(call, 1, 0);

@@ -79,6 +79,17 @@ static void explain_multicast(const symm_launch *l, char *text, size_t cap) {
                  "a multiple of 16; ");
 }
 
+/* SYMM_MULTICAST=1 asked for a range, and there is none: of collectives with a kernel there. */
+static void explain_no_range(const symm_launch *l, char *text, size_t cap) {
+    const char *why = symm_multicast_why(l->comm);
+    const size_t at = strlen(text);
+    int has = 0;
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
+        has |= symm_kernels[k].coll == l->call.coll && symm_kernels[k].multicast;
+    if (has && *why && l->comm->params.multicast && at < cap)
+        snprintf(text + at, cap - at, "no multicast range: %s; ", why);
+}
+
 static int is_astray(const symm_launch *l) {
     return __atomic_load_n(&l->comm->ctl->astray, __ATOMIC_RELAXED) != 0;
 }
@@ -137,6 +148,7 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
     explain_copies(&l, p.reason, sizeof p.reason);
     explain_ends(&l, p.reason, sizeof p.reason);
     explain_multicast(&l, p.reason, sizeof p.reason);
+    explain_no_range(&l, p.reason, sizeof p.reason);
     const size_t at = strlen(p.reason);
     symm_plan_reason(&l.env, &l.call, &l.plan, p.reason + at, sizeof p.reason - at);
     *plan = p;
