@@ -14,10 +14,10 @@ enum { RANKS = 2, CODE = SYMM_CUDA_ERROR_UNKNOWN, SLOW_MS = 5000, WIN = 3 << 20 
 /* What gives something back. Refused, it leaves that behind: tested apart. The two of scopes cannot
  * be refused by a driver that took the push. */
 static inline int gives_back(const char *call) {
-    static const char *const names[] = {"cuMemUnmap",          "cuMemAddressFree",
-                                        "cuMemRelease",        "cuEventDestroy",
-                                        "cuCtxPopCurrent",     "cuMemHostUnregister",
-                                        "cuUserObjectRelease", "cuThreadExchangeStreamCaptureMode"};
+    static const char *const names[] = {
+        "cuMemUnmap",        "cuMemAddressFree",    "cuMemRelease",
+        "cuEventDestroy",    "cuCtxPopCurrent",     "cuMemHostUnregister",
+        "cuMulticastUnbind", "cuUserObjectRelease", "cuThreadExchangeStreamCaptureMode"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], call) == 0) return 1;
     return 0;
@@ -61,6 +61,7 @@ static inline int calls_of(const gk_calls *before, int call) {
 typedef struct {
     fk k;
     _Atomic int count[GK_CALLS]; /* calls of the phase, as the rank without a failure counts them */
+    _Atomic int cast[RANKS];     /* what cast_of said */
 } shared;
 
 typedef struct {
@@ -69,6 +70,11 @@ typedef struct {
     void *mem;
     cu_stream stream[2];
 } rank_of;
+
+/* Not NULL: multicast windows are asked for, and it says whether what the phase has made is bound.
+ * A call that was refused may leave that out, on all ranks alike, instead of failing. */
+static int (*cast_of)(const rank_of *me);
+static const char *spared = ""; /* a call besides that may be refused without effect */
 
 /* 1: the driver has fabric handles, and all memory goes by them; ON_HOSTS: and each rank plays a
  * host of one fabric. */
@@ -87,6 +93,7 @@ static inline void fresh(int rank) {
     gk_env("cuda");
     gk_install(&config);
     setenv("SYMM_SETUP_TIMEOUT", "20000", 1);
+    if (cast_of) setenv("SYMM_MULTICAST", "1", 1);
     if (by_fabric != ON_HOSTS) return;
     symm_test_where[0] = rank;
     setenv("SYMM_SOCKET_IFNAME", "lo", 1);
@@ -130,8 +137,10 @@ typedef struct {
 
 /* ---- one refusal ---------------------------------------------------------------------------- */
 
-static inline void judge(const fk *f, int n, const phase *p, const char *call, int nth, int met) {
-    const int code = f->k.code[f->victim];
+static inline void judge(const shared *s, int n, const phase *p, const char *call, int nth,
+                         int met) {
+    const fk *f = &s->k;
+    const int code = f->k.code[f->victim], cast = s->cast[f->victim];
     for (int r = 0; r < n; r++) {
         T_CHECKF(f->k.code[r] == code,
                  "%s: %s %d of rank %d: rank %d has %d (%s), the victim %d (%s)", p->name, call,
@@ -139,9 +148,13 @@ static inline void judge(const fk *f, int n, const phase *p, const char *call, i
         T_CHECKF(!code || strstr(f->k.text[r], "CUDA") || strstr(f->k.text[r], "memory driver") ||
                      strstr(f->k.text[r], "device"),
                  "%s: %s %d: rank %d says only \"%s\"", p->name, call, nth, r, f->k.text[r]);
+        T_CHECKF(code || s->cast[r] == cast, "%s: %s %d: is rank %d's bound? %d, of the victim %d",
+                 p->name, call, nth, r, s->cast[r], cast);
     }
-    T_CHECKF(!met || code || can_do_without(call), "%s: %s %d was refused and nothing came of it",
-             p->name, call, nth);
+    T_CHECKF(met || code || !cast_of || cast, "%s: it is not bound, and why not?", p->name);
+    T_CHECKF(!met || code || (cast_of && !cast) || can_do_without(call) ||
+                 strcmp(call, spared) == 0,
+             "%s: %s %d was refused and nothing came of it", p->name, call, nth);
 }
 
 static inline int refuse(const phase *p, shared *s, int rank, int n, int call, int nth) {
@@ -161,8 +174,9 @@ static inline int refuse(const phase *p, shared *s, int rank, int n, int call, i
         for (int i = 0; fake_cuda_call_name(i); i++) s->count[i] = calls_of(&counted, i);
     int met = rank == f->victim && call >= 0 && !fake_cuda_fail_waits();
     fake_cuda_fail("cuInit", 1, 0);
+    atomic_store(&s->cast[rank], cast_of && !f->k.code[rank] ? cast_of(&me) : 0);
     kit_barrier(&f->k, n);
-    if (rank == f->victim) judge(f, n, p, name, nth, met);
+    if (rank == f->victim) judge(s, n, p, name, nth, met);
     const int failed = f->k.code[rank] != 0;
     if (me.comm && !(failed && p->breaks)) works(me.comm, rank, name, nth);
     kit_barrier(&f->k, n);
