@@ -14,15 +14,16 @@
  *    compares the grids at barriers).
  *  - The whole grid runs at once: a CTA that has no place keeps its peers waiting. A grid of at
  *    most as many CTAs as fit the GPU (cudaOccupancyMaxActiveBlocksPerMultiprocessor) does, if
- *    nothing else that waits is on the GPU. A cooperative launch checks it.
+ *    nothing else that waits is on the GPU. A cooperative launch checks it. (SYMM_DEVICE_DEBUG
+ *    checks what threads and shared memory take, not registers.)
  *  - With programmatic dependent launch a kernel calls symmDevWaitForGridBefore before anything
- *    else here.
+ *    else here. (SYMM_DEVICE_DEBUG finds kernels that are in one barrier or session at a time.)
  *
  * Errors: calls that wait return 0, or non-zero if they gave up: the communicator is over on every
  * rank, as symm_device.h says, and the kernel returns. All threads of the group get the same.
  * SYMM_DEVICE_DEBUG (defined before the include, on all ranks): an index, a signal, a packet that
- * is out of range, or a grid that differs, is such an error too (symmInvalidUsage, symmMismatch);
- * an address that is out of range traps. */
+ * is out of range, two objects of an index at a time, a grid that does not fit or that differs, is
+ * such an error too (symmInvalidUsage, symmMismatch); an address that is out of range traps. */
 #ifndef SYMM_DEVICE_CUH_
 #define SYMM_DEVICE_CUH_
 
@@ -75,7 +76,7 @@ struct symmDevWarp {
 
 namespace symm_dev {
 
-enum { BARRIER, SIGNAL, PACKET, LINES }; /* what is waited for: revoke.c has the words */
+enum { BARRIER, SIGNAL, PACKET, LINES, PLACES }; /* what is waited for: revoke.c has the words */
 
 #ifdef SYMM_DEVICE_DEBUG
 enum { CHECKED = 1 };
@@ -228,11 +229,19 @@ SYMM_DEV int out_of_range(const symmDevComm_t &dc, uint64_t at, uint64_t end, ui
     return 1;
 }
 
+/* Debug builds: 1: the grid has more CTAs than have places on the GPU at once, and the communicator
+ * is over for it. */
+SYMM_DEV int crowded(const symmDevComm_t &dc) {
+    if (!CHECKED || gridDim.x <= symm_ptx::most_ctas()) return 0;
+    leave(dc, symmInvalidUsage, dc.rank, PLACES);
+    return 1;
+}
+
 /* A group's session cannot begin: 1. Later kernels end here once one has given up on any rank: the
  * epochs of ranks differ then. Begun beside the load of the epoch, whose time hides its own; who
  * finds 1 calls give_reason behind it. */
 SYMM_DEV int unusable(const symmDevComm_t &dc, unsigned index, uint32_t what) {
-    return out_of_range(dc, index, (unsigned)dc.barriers, what) ||
+    return out_of_range(dc, index, (unsigned)dc.barriers, what) || crowded(dc) ||
            symm_ptx::get4(over_word(dc, dc.rank)); /* pairs with leave, also of dev.cuh */
 }
 
@@ -290,7 +299,7 @@ SYMM_DEV char *symmDevMulticastPtr(const symmDevWindow_t &w, uint64_t offset) {
  * other, in a kernel, in later ones, in replays: their number is kept in the resource memory. An
  * object reads it when it is made and counts on by itself.
  * Requires: one object of an index at a time, and of one kind of group; else two of them count
- * alike, and are no barrier (SYMM_DEVICE_DEBUG finds it at arrive: symmInvalidUsage). Between
+ * alike, and are no barrier (SYMM_DEVICE_DEBUG finds it: symmInvalidUsage). Between
  * arrive and wait there is no other arrive of the index. A kernel that arrives also waits.
  *
  * Order: what the group's threads stored before arrive, on any rank, is seen by what they load
@@ -391,8 +400,9 @@ template <class Group> class symmDevBarrier {
         symm_dev::leave(dc, symmMismatch, peer, symm_dev::BARRIER);
         return 1;
     }
-    /* Debug builds: another object of the index has had a barrier since this one was made. By the
-     * thread that writes the epoch; the others hear of it in wait. */
+    /* Debug builds: another object of the index has had a barrier since this one was made: in this
+     * kernel, or in one that overlaps it. By the thread that writes the epoch; the others hear of
+     * it in wait. */
     SYMM_DEV_IN void check_epoch() {
         if (!symm_dev::CHECKED || bad || group.thread()) return;
         if (symm_ptx::get8(symm_dev::epochs(dc, at)) == epoch) return;
@@ -402,6 +412,8 @@ template <class Group> class symmDevBarrier {
     /* The epoch is written before the group meets: its next barrier, by whichever threads, reads
      * it behind that. */
     SYMM_DEV_IN int leave_barrier(int over) {
+        check_epoch();
+        over = over || (symm_dev::CHECKED && bad);
         epoch++;
         if (group.thread() == 0) symm_ptx::put8(symm_dev::epochs(dc, at), epoch);
         return group.any(over);

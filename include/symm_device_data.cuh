@@ -34,7 +34,7 @@ SYMM_DEV symmDevPiece symmDevLinePiece(unsigned lane) {
  * `item` (below llBytes/8) or block `block` (below lineBytes/480) of a source in the session.
  *
  * Requires: one object of an index at a time, and of one kind of group: two at once use the same
- * epoch and the same places.
+ * epoch and the same places (SYMM_DEVICE_DEBUG finds it at end: symmInvalidUsage).
  *
  * Sessions alternate between two sets of places. Requires, so that none is written before it was
  * read: in each session the group receives something from every peer to which it sends in the next
@@ -47,8 +47,7 @@ template <class Group> class symmDevPackets {
     SYMM_DEV_IN symmDevPackets(const symmDevComm_t &dev, unsigned index)
         : dc(dev), at(index), bad(symm_dev::unusable(dev, index, symm_dev::PACKET)) {
         if (symm_dev::CHECKED && bad) at = 0;
-        const uint32_t last = (uint32_t)symm_ptx::get8(symm_dev::epochs(dc, at) + 1);
-        epoch = last == 0xffffffffu ? 2u : last + 1u; /* never 0; the parity goes on */
+        epoch = next_epoch();
         if (bad) symm_dev::give_reason(dc, symm_dev::PACKET);
         bad = group.any(bad); /* and all have read the epoch before end writes it */
     }
@@ -120,6 +119,7 @@ template <class Group> class symmDevPackets {
     }
     /* gaveUp: what this thread's receives returned, or'ed. Non-zero: any thread's was. */
     SYMM_DEV_IN int end(int gaveUp) {
+        check_epoch();
         if (group.thread() == 0) symm_ptx::put8(symm_dev::epochs(dc, at) + 1, epoch);
         /* all have read their places before any of them sends in the next session */
         return group.any(gaveUp || bad);
@@ -132,6 +132,17 @@ template <class Group> class symmDevPackets {
     int bad;
     uint32_t epoch; /* of this session */
 
+    SYMM_DEV_IN uint32_t next_epoch() const {
+        const uint32_t last = (uint32_t)symm_ptx::get8(symm_dev::epochs(dc, at) + 1);
+        return last == 0xffffffffu ? 2u : last + 1u; /* never 0; the parity goes on */
+    }
+    /* Debug builds: another object of the index has had a session since this one began. By the
+     * thread that writes the epoch; the others hear of it in end. */
+    SYMM_DEV_IN void check_epoch() {
+        if (!symm_dev::CHECKED || bad || group.thread() || next_epoch() == epoch) return;
+        symm_dev::leave(dc, symmInvalidUsage, dc.rank, symm_dev::PACKET);
+        bad = 1;
+    }
     SYMM_DEV_IN uint64_t place(int source) const {
         return ((uint64_t)at * 2 + (epoch & 1u)) * (unsigned)dc.nranks + (unsigned)source;
     }

@@ -120,6 +120,18 @@ SYMM_DEV uint64_t clock_ns(void) {
     return t;
 }
 
+/* More CTAs like this one have no place on the GPU at once, by its multiprocessors, their threads
+ * and their shared memory. What registers take is not counted. */
+SYMM_DEV uint64_t most_ctas(void) {
+    enum { MOST = 32, WARPS = 64, SHARED = 228 << 10 }; /* of a multiprocessor, of any GPU */
+    uint32_t units, shared, each = WARPS / ((blockDim.x + 31) / 32);
+    asm("mov.u32 %0, %%nsmid;" : "=r"(units));
+    asm("mov.u32 %0, %%total_smem_size;" : "=r"(shared));
+    if (each > MOST) each = MOST;
+    if (shared && SHARED / shared < each) each = SHARED / shared;
+    return (uint64_t)units * each;
+}
+
 /* One store of 16 bytes by each lane, all by one instruction, if the whole warp is here together;
  * 1: it is not, and nothing was stored. Nothing may part the lanes between the vote and the
  * store: a branch would. That what nvcc makes of it has none is looked at in the machine code of

@@ -10,6 +10,7 @@
 #include "device_kernels.inl"
 
 #ifndef DEVICE_FIND
+uint64_t emu_dev_places = UINT64_MAX;
 #define DEVICE_FIND emu_device_find
 #endif
 

@@ -100,6 +100,24 @@ KERNEL(twice) {
         done(t);
 }
 
+/* The same as of kernels that overlap: both have arrived before either leaves. */
+KERNEL(overlap) {
+    symmDevBarrier<symmDevCta> one(t.dc, 0), two(t.dc, 0);
+    one.arrive();
+    two.arrive();
+    if (one.wait() || two.wait())
+        gave_up(t);
+    else
+        done(t);
+}
+KERNEL(sessions) {
+    symmDevPackets<symmDevCta> one(t.dc, 0), two(t.dc, 0);
+    if (one.end(0) || two.end(0))
+        gave_up(t);
+    else
+        done(t);
+}
+
 /* ---- relaxed barriers: what an earlier kernel has stored at home ----------------------------- */
 
 KERNEL(fill) {
@@ -414,9 +432,10 @@ KERNEL(gemm) {
     done(t);
 }
 
-#define DEVICE_KERNELS(ONE)                                                                        \
-    ONE(barriers)                                                                                  \
-    ONE(apart)                                                                                     \
-    ONE(fill)                                                                                      \
-    ONE(gather) ONE(signals) ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) ONE(sum_f32) \
-        ONE(sum_f16) ONE(sum_bf16) ONE(twice) ONE(moe) ONE(gemm)
+#define DEVICE_KERNELS(ONE)                                                            \
+    ONE(barriers)                                                                      \
+    ONE(apart)                                                                         \
+    ONE(fill)                                                                          \
+    ONE(gather)                                                                        \
+    ONE(signals) ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) ONE(sum_f32) \
+        ONE(sum_f16) ONE(sum_bf16) ONE(twice) ONE(overlap) ONE(sessions) ONE(moe) ONE(gemm)

@@ -36,6 +36,9 @@ enum {
 };
 enum { OUT_WRONG, OUT_GAVE_UP, OUT_DONE, OUT_WORDS };
 
+/* How many CTAs find a place on a GPU, for debug builds. The test's thread, between runs. */
+extern uint64_t emu_dev_places;
+
 /* Kernels by name; NULL: there is none. debug: those built with SYMM_DEVICE_DEBUG. */
 emu_kernel emu_device_find(const char *name);
 emu_kernel emu_device_debug_find(const char *name);

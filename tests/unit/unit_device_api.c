@@ -453,7 +453,10 @@ static void a_debug_build_finds_what_is_out_of_range(void) {
     } bad[] = {{"emu_dev_barriers", {.rounds = 1, .index = GROUPS}, 0},
                {"emu_dev_packets", {.rounds = 1, .index = GROUPS, .items = 1}, 2},
                {"emu_dev_packets", {.rounds = 1, .items = 17}, 2},
-               {"emu_dev_twice", {.rounds = 1}, 0}}; /* an epoch that is another object's */
+               /* an epoch that is another object's */
+               {"emu_dev_twice", {.rounds = 1}, 0},
+               {"emu_dev_overlap", {.rounds = 1}, 0},
+               {"emu_dev_sessions", {.rounds = 1}, 2}};
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         begin(i + 1, 2);
         add((call){bad[i].kernel, 1, 1, 32, bad[i].what});
@@ -466,6 +469,23 @@ static void a_debug_build_finds_what_is_out_of_range(void) {
         const int first = k.host[0].left ? 0 : 1;
         T_EQ((uint32_t)k.host[first].left, SYMM_STAGE_DEVICE);
         T_EQ(k.host[first].left >> 32, bad[i].stage);
+        end();
+    }
+}
+/* A CTA without a place on the GPU would never meet its peers. */
+static void a_debug_build_counts_places(void) {
+    static const char *const kernels[] = {"emu_dev_barriers", "emu_dev_packets"};
+    for (unsigned i = 0; i < 4; i++) {
+        emu_dev_places = i < 2 ? 2 : 3;
+        begin(i + 1, 2);
+        add((call){kernels[i % 2], 1, 3, 32, {.rounds = 1, .items = 1}});
+        run(i + 1, kernels[i % 2]);
+        emu_dev_places = UINT64_MAX;
+        T_EQ(sum_of(OUT_GAVE_UP) > 0, i < 2);
+        for (int r = 0; r < 2; r++)
+            T_EQ(k.host[r].abort >> 32, i < 2 ? symmInvalidUsage : symmSuccess);
+        const int first = k.host[0].left ? 0 : 1;
+        if (i < 2) T_EQ(k.host[first].left, 4ull << 32 | SYMM_STAGE_DEVICE);
         end();
     }
 }
@@ -513,5 +533,5 @@ T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps),
        T(who_is_gone_is_not_waited_for), T(a_signal_of_any_rank_ends_when_all_have_left),
        T(who_has_given_up_does_not_arrive), T(what_a_peer_stored_before_it_left_counts),
        T(later_kernels_leave_at_once), T(a_debug_build_works_too),
-       T(a_debug_build_finds_what_is_out_of_range), T(a_debug_build_compares_grids),
-       T(grids_of_a_debug_build_may_change))
+       T(a_debug_build_finds_what_is_out_of_range), T(a_debug_build_counts_places),
+       T(a_debug_build_compares_grids), T(grids_of_a_debug_build_may_change))

@@ -201,9 +201,10 @@ static void kernel_gives_up(const symmDevComm_t *d, symmResult_t code, int whom,
     }
 }
 static void what_kernels_report_is_told_by_calls(void) {
-    static const char *const words[] = {"barrier", "signal", "packet", "line"};
+    static const char *const words[] = {"barrier", "signal", "packet", "line",
+                                        "place on the GPU for each CTA"};
     T_EXPECT_WARNINGS();
-    for (unsigned what = 0; what < 4; what++) {
+    for (unsigned what = 0; what < 5; what++) {
         job j;
         symmResult_t async;
         char text[64];

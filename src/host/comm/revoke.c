@@ -138,7 +138,8 @@ symmResult_t symm_comm_used(symm_comm *c) {
 
 /* What a kernel of the program waited for, as symm_device.cuh and symm_device_host.h number it. */
 static const char *device_wait(uint32_t what) {
-    static const char *const names[] = {"barrier", "signal", "packet", "line"};
+    static const char *const names[] = {"barrier", "signal", "packet", "line",
+                                        "place on the GPU for each CTA"};
     return what < sizeof names / sizeof names[0] ? names[what] : "peer";
 }
 
@@ -298,7 +299,7 @@ static void left_alone(const symm_comm *c, int rank, char *text, size_t cap) {
     if (device_left(c, rank))
         SYMM_SAY(text, cap,
                  "a kernel of rank %d uses a barrier, signal, packet or peer that its device "
-                 "communicator does not have, or two objects of one barrier",
+                 "communicator does not have, or two objects of one index, or does not fit its GPU",
                  rank);
     else if ((uint32_t)left_by(c, rank) == SYMM_STAGE_SIGNAL)
         symm_signal_alone(rank, text, cap);
