@@ -5,8 +5,9 @@
  * Conditions of every call:
  *  - A kernel takes the device communicator as `const __grid_constant__ symmDevComm_t`: else the
  *    compiler copies it to local memory.
- *  - A *group* is a CTA (symmDevCta) or a warp (symmDevWarp). All its threads make a group's calls,
- *    together. CTAs are one-dimensional and have whole warps.
+ *  - A *group* is a CTA (symmDevCta), a warp (symmDevWarp), or one of cooperative_groups
+ *    (symmDevCoop). All its threads make a group's calls, together. CTAs are one-dimensional and
+ *    have whole warps.
  *  - A group that waits has an *index*, below `barriers` of the requirements. It meets the groups
  *    of the same index on the other ranks, of the same kind. No two groups that run at once on a
  *    rank have the same index, and kernels that use one device communicator do not overlap.
@@ -71,6 +72,29 @@ struct symmDevWarp {
         return some;
     }
 };
+
+/* A group of cooperative_groups, as symmDevCoop{tiled_partition<16>(this_thread_block())}: a CTA or
+ * a tile of it; lines of symmDevPackets need whole warps. It is the last argument of what makes an
+ * object. Coop has thread_rank, size, sync, and any but where it is the CTA. */
+template <class Coop> struct symmDevCoop {
+    Coop coop;
+    SYMM_DEV_IN unsigned thread() const { return (unsigned)coop.thread_rank(); }
+    SYMM_DEV_IN unsigned threads() const { return (unsigned)coop.size(); }
+    SYMM_DEV_IN void sync() const { coop.sync(); }
+    SYMM_DEV_IN int any(int says) const { return vote(coop, says, 0); }
+
+  private:
+    template <class C>
+    static SYMM_DEV_IN auto vote(const C &c, int says, int) -> decltype(c.any(says), 0) {
+        const int some = c.any(says);
+        c.sync(); /* a vote orders no memory */
+        return some;
+    }
+    template <class C> static SYMM_DEV_IN int vote(const C &, int says, long) {
+        return __syncthreads_or(says);
+    }
+};
+template <class Coop> symmDevCoop(Coop) -> symmDevCoop<Coop>;
 
 /* ---- inside ---------------------------------------------------------------------------------- */
 
@@ -310,8 +334,8 @@ SYMM_DEV char *symmDevMulticastPtr(const symmDevWindow_t &w, uint64_t offset) {
  * needs arrive and wait. They save a fence, at the beginning of a kernel. */
 template <class Group> class symmDevBarrier {
   public:
-    SYMM_DEV_IN symmDevBarrier(const symmDevComm_t &dev, unsigned index)
-        : dc(dev), at(index), bad(symm_dev::unusable(dev, index, symm_dev::BARRIER)) {
+    SYMM_DEV_IN symmDevBarrier(const symmDevComm_t &dev, unsigned index, Group who = Group())
+        : dc(dev), group(who), at(index), bad(symm_dev::unusable(dev, index, symm_dev::BARRIER)) {
         if (symm_dev::CHECKED && bad) at = 0;
         epoch = symm_ptx::get8(symm_dev::epochs(dc, at));
         if (bad) symm_dev::give_reason(dc, symm_dev::BARRIER);

@@ -44,8 +44,8 @@ SYMM_DEV symmDevPiece symmDevLinePiece(unsigned lane) {
  * Order: a packet orders nothing but itself. */
 template <class Group> class symmDevPackets {
   public:
-    SYMM_DEV_IN symmDevPackets(const symmDevComm_t &dev, unsigned index)
-        : dc(dev), at(index), bad(symm_dev::unusable(dev, index, symm_dev::PACKET)) {
+    SYMM_DEV_IN symmDevPackets(const symmDevComm_t &dev, unsigned index, Group who = Group())
+        : dc(dev), group(who), at(index), bad(symm_dev::unusable(dev, index, symm_dev::PACKET)) {
         if (symm_dev::CHECKED && bad) at = 0;
         epoch = next_epoch();
         if (bad) symm_dev::give_reason(dc, symm_dev::PACKET);

@@ -32,10 +32,11 @@ fi
 
 cat >"$dir/all.cu" <<'CU'
 #include "symm_device.cuh"
+#include <cooperative_groups.h>
 template <class Group> __device__ int uses(const symmDevComm_t &dc, const symmDevWindow_t &w,
-                                           unsigned index, uint32_t (&l)[4]) {
-    Group group;
-    symmDevBarrier<Group> barrier(dc, index);
+                                           unsigned index, uint32_t (&l)[4],
+                                           Group group = Group()) {
+    symmDevBarrier<Group> barrier(dc, index, group);
     uint2 d = make_uint2(l[0], l[1]);
     int over = barrier.over() || symmDevIsOver(dc, group);
     over = over || barrier.sync() || barrier.syncRelaxed();
@@ -43,7 +44,7 @@ template <class Group> __device__ int uses(const symmDevComm_t &dc, const symmDe
     symmDevSignalStore(dc, group, 0, 2, 5);
     over = over || symmDevSignalWait(dc, group, 1, symmDevSignalRead(dc, 2), 0);
     symmDevSignalReset(dc, 1);
-    symmDevPackets<Group> session(dc, index);
+    symmDevPackets<Group> session(dc, index, group);
     session.send(0, threadIdx.x, d);
     int gave_up = session.receive(0, threadIdx.x, d);
     uint2 more[3] = {d, d, d};
@@ -72,6 +73,13 @@ __global__ void everything(const __grid_constant__ symmDevComm_t dc,
     symmDevLaunchDependents();
     if (uses<symmDevCta>(dc, w, blockIdx.x, l)) return;
     if (uses<symmDevWarp>(dc, w, threadIdx.x / 32, l)) return;
+    const auto cta = cooperative_groups::this_thread_block();
+    if (uses(dc, w, 40, l, symmDevCoop{cta})) return;
+    if (uses(dc, w, threadIdx.x / 32, l, symmDevCoop{cooperative_groups::tiled_partition<32>(cta)}))
+        return;
+    symmDevBarrier half(dc, threadIdx.x / 16,
+                        symmDevCoop{cooperative_groups::tiled_partition<16>(cta)});
+    if (half.sync()) return;
     to[threadIdx.x + 2048] = make_uint4(l[0], l[1], l[2], symmDevMulticastPtr(w, 0) != nullptr);
     sums<symmFloat32>(dc, w, to);
     sums<symmFloat16>(dc, w, to);

@@ -35,8 +35,8 @@ static __device__ uint64_t place(const emu_dev_args &t, int round, int from) {
 
 template <class Group> static __device__ void barriers(const emu_dev_args &t, unsigned index) {
     if (t.absent) return;
-    Group group;
-    symmDevBarrier<Group> barrier(t.dc, index);
+    Group group{};
+    symmDevBarrier<Group> barrier(t.dc, index, group);
     if (barrier.over()) {
         gave_up(t);
         return;
@@ -66,6 +66,25 @@ KERNEL(barriers) {
         barriers<symmDevWarp>(t, blockIdx.x * warps + threadIdx.x / 32 + (unsigned)t.index);
     else
         barriers<symmDevCta>(t, blockIdx.x + (unsigned)t.index);
+}
+/* Groups as cooperative_groups has them: a tile, which can vote, and a CTA, which cannot. */
+struct tile_like {
+    __device__ unsigned thread_rank() const { return threadIdx.x & 31u; }
+    __device__ unsigned size() const { return 32; }
+    __device__ void sync() const { __syncwarp(); }
+    __device__ int any(int says) const { return __any_sync(0xffffffffu, says); }
+};
+struct block_like {
+    __device__ unsigned thread_rank() const { return threadIdx.x; }
+    __device__ unsigned size() const { return blockDim.x; }
+    __device__ void sync() const { __syncthreads(); }
+};
+KERNEL(coops) {
+    const unsigned warps = blockDim.x / 32;
+    if (t.warps)
+        barriers<symmDevCoop<tile_like>>(t, blockIdx.x * warps + threadIdx.x / 32);
+    else
+        barriers<symmDevCoop<block_like>>(t, blockIdx.x);
 }
 /* One rank waits before it arrives with the next one: arrive and wait apart, two objects. Rank 0
  * has work of t.len nanoseconds in between: none on fibers, whose clock would stand still. */
@@ -437,5 +456,6 @@ KERNEL(gemm) {
     ONE(apart)                                                                         \
     ONE(fill)                                                                          \
     ONE(gather)                                                                        \
-    ONE(signals) ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) ONE(sum_f32) \
-        ONE(sum_f16) ONE(sum_bf16) ONE(twice) ONE(overlap) ONE(sessions) ONE(moe) ONE(gemm)
+    ONE(signals)                                                                       \
+    ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) ONE(sum_f32) ONE(sum_f16) \
+        ONE(sum_bf16) ONE(twice) ONE(overlap) ONE(sessions) ONE(coops) ONE(moe) ONE(gemm)

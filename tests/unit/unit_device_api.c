@@ -39,6 +39,10 @@ static void barriers_of_ctas(void) {
 static void barriers_of_warps(void) {
     many_rounds("emu_dev_barriers", 1, 40, 2000);
 }
+static void barriers_of_other_groups(void) {
+    many_rounds("emu_dev_coops", 0, 30, 21000);
+    many_rounds("emu_dev_coops", 1, 30, 22000);
+}
 static void arrive_and_wait_in_sessions_of_their_own(void) {
     many_rounds("emu_dev_apart", 0, 40, 3000);
 }
@@ -523,7 +527,7 @@ static void grids_of_a_debug_build_may_change(void) {
     }
 }
 
-T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps),
+T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps), T(barriers_of_other_groups),
        T(arrive_and_wait_in_sessions_of_their_own), T_TIMEOUT(packets_in_sessions, 120),
        T_TIMEOUT(lines_in_sessions, 120), T(relaxed_barriers_show_what_earlier_kernels_stored),
        T(signals_in_a_ring), T(signals_that_threads_poll), T(signals_are_counts_and_can_be_reset),
