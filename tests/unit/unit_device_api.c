@@ -341,6 +341,29 @@ static void each_wait_has_a_deadline(void) {
     }
 }
 
+/* What hosts and kernels see at any moment: what a rank waited for before an abort word that tells
+ * of it, and that before the word by which later kernels leave. */
+static void reasons_come_first(void *arg, uint64_t step) {
+    (void)arg, (void)step;
+    for (int r = 0; r < k.n; r++) {
+        T_CHECK(!k.host[r].abort || k.host[0].left);
+        T_CHECK(!k.over[r] || k.host[r].abort);
+    }
+}
+static void reasons_come_before_what_tells_of_them(void) {
+    for (int i = 0; i < cases(20 * WAITERS); i++) {
+        const uint64_t seed = 23000 + first_seed() + (unsigned)i;
+        begin(seed, 2); /* rank 0 alone waits */
+        k.dc[0].timeoutNs = 500 * EMU_STEP_NS;
+        three_kernels(waiters[i % WAITERS], 1);
+        emu_between(reasons_come_first, NULL);
+        run(seed, waiters[i % WAITERS]), emu_between(NULL, NULL);
+        T_EQ(k.host[1].abort >> 32, symmTimeout);
+        T_EQ(k.over[1], 1);
+        end();
+    }
+}
+
 /* Rank 1 does not come, and there is no deadline: the wait ends because it has left, because this
  * rank's communicator has ended, by an abort, and by a death. */
 static void who_is_gone_is_not_waited_for(void) {
@@ -534,8 +557,9 @@ T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps), T(barriers_of_oth
        T_TIMEOUT(experts, 120), T(full_boxes_in_other_grids), T_TIMEOUT(tiles, 120),
        T_TIMEOUT(copies_of_any_size_and_place, 120), T(sums_over_ranks),
        T_TIMEOUT(an_abort_or_a_death_at_any_step, 120), T(each_wait_has_a_deadline),
-       T(who_is_gone_is_not_waited_for), T(a_signal_of_any_rank_ends_when_all_have_left),
-       T(who_has_given_up_does_not_arrive), T(what_a_peer_stored_before_it_left_counts),
-       T(later_kernels_leave_at_once), T(a_debug_build_works_too),
-       T(a_debug_build_finds_what_is_out_of_range), T(a_debug_build_counts_places),
-       T(a_debug_build_compares_grids), T(grids_of_a_debug_build_may_change))
+       T(reasons_come_before_what_tells_of_them), T(who_is_gone_is_not_waited_for),
+       T(a_signal_of_any_rank_ends_when_all_have_left), T(who_has_given_up_does_not_arrive),
+       T(what_a_peer_stored_before_it_left_counts), T(later_kernels_leave_at_once),
+       T(a_debug_build_works_too), T(a_debug_build_finds_what_is_out_of_range),
+       T(a_debug_build_counts_places), T(a_debug_build_compares_grids),
+       T(grids_of_a_debug_build_may_change))
