@@ -310,8 +310,9 @@ SYMM_DEV char *symmDevLocalPtr(const symmDevWindow_t &w, uint64_t offset) {
     if (symm_dev::CHECKED && offset >= w.bytes) SYMM_DEV_TRAP();
     return (char *)(w.own + offset);
 }
-/* One address of all ranks' parts, for multimem instructions; NULL: there is none, which is so
- * unless SYMM_MULTICAST=1. symmWindowMulticastPtr says what is owed. */
+/* One address of all ranks' parts, for symmDevMulticastStore, symmDevMulticastSum, and multimem
+ * instructions; NULL: there is none, which is so unless SYMM_MULTICAST=1. symmWindowMulticastPtr
+ * says what is owed. */
 SYMM_DEV char *symmDevMulticastPtr(const symmDevWindow_t &w, uint64_t offset) {
     return w.multicast ? (char *)(w.multicast + offset) : (char *)0;
 }

@@ -297,6 +297,31 @@ SYMM_DEV void symmDevLoadReduce(const symmDevComm_t &dc, const symmDevWindow_t &
     }
 }
 
+/* ---- over the multicast range ---------------------------------------------------------------- */
+
+/* By one thread, 16 bytes at `offset` (a multiple of 16) of a window that has a multicast address:
+ * w.multicast is not 0. sm_90 and later; before, they trap. Waits order nothing of this range
+ * without the fence: between accesses of the same bytes by this address and by another one, who has
+ * stored passes it before arrive or a signal, and who is to load or store does behind the wait. No
+ * GPU has run them.
+ *
+ * The sum is the switch's, in an order of its own: T as symmDevVec's, whose words they are. */
+SYMM_DEV void symmDevMulticastFence(void) {
+    symm_ptx::alias_fence();
+}
+SYMM_DEV void symmDevMulticastStore(const symmDevWindow_t &w, uint64_t offset, uint4 v) {
+    if (symm_dev::CHECKED && (!w.multicast || offset >= w.bytes)) SYMM_DEV_TRAP();
+    symm_ptx::multicast_store16((char *)(w.multicast + offset), v);
+}
+template <int T> SYMM_DEV uint4 symmDevMulticastSum(const symmDevWindow_t &w, uint64_t offset) {
+    static_assert(symmDevVec<T>::COUNT > 0, "float32, float16, bfloat16");
+    if (symm_dev::CHECKED && (!w.multicast || offset >= w.bytes)) SYMM_DEV_TRAP();
+    const char *from = (const char *)(w.multicast + offset);
+    return T == symmFloat32   ? symm_ptx::multicast_add_f32(from)
+           : T == symmFloat16 ? symm_ptx::multicast_add_f16(from)
+                              : symm_ptx::multicast_add_bf16(from);
+}
+
 } // namespace symm_dev_*
 
 #endif

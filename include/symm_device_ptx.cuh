@@ -180,6 +180,40 @@ SYMM_DEV void wait_for_grid_before(void) {
 #endif
 }
 
+/* ---- multicast addresses: sm_90 and later ---------------------------------------------------- */
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define SYMM_PTX_MULTIMEM(...) __trap()
+#else
+#define SYMM_PTX_MULTIMEM(...) asm volatile(__VA_ARGS__)
+#endif
+
+/* What is stored by one address of the same bytes, and loaded by another, needs this between the
+ * two, in the thread that stores, or in one that comes behind it. */
+SYMM_DEV void alias_fence(void) {
+    asm volatile("fence.proxy.alias;" ::: "memory");
+}
+/* 16 bytes into every rank's memory, in any order. */
+SYMM_DEV void multicast_store16(char *p, uint4 v) {
+    SYMM_PTX_MULTIMEM("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p),
+                      "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                      : "memory");
+}
+/* What all ranks have in 16 bytes, reduced by the switch in an order of its own: multicast_add_f32
+ * and so on. Floats of 16 bits are added in float32 and rounded once. */
+#define SYMM_PTX_MULTIMEM_16(name, what)                                                           \
+    SYMM_DEV uint4 multicast_##name(const char *p) {                                               \
+        uint4 v = make_uint4(0, 0, 0, 0);                                                          \
+        SYMM_PTX_MULTIMEM("multimem.ld_reduce.relaxed.sys.global." what " {%0, %1, %2, %3}, [%4];" \
+                          : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)                             \
+                          : "l"(p)                                                                 \
+                          : "memory");                                                             \
+        return v;                                                                                  \
+    }
+SYMM_PTX_MULTIMEM_16(add_f32, "add.v4.f32")
+SYMM_PTX_MULTIMEM_16(add_f16, "add.acc::f32.v4.f16x2")
+SYMM_PTX_MULTIMEM_16(add_bf16, "add.acc::f32.v4.bf16x2")
+
 /* ---- two numbers of 16 bits in a word, the first in its lower half --------------------------- */
 
 SYMM_DEV float half_low(uint32_t w) {

@@ -81,6 +81,12 @@ __global__ void everything(const __grid_constant__ symmDevComm_t dc,
                         symmDevCoop{cooperative_groups::tiled_partition<16>(cta)});
     if (half.sync()) return;
     to[threadIdx.x + 2048] = make_uint4(l[0], l[1], l[2], symmDevMulticastPtr(w, 0) != nullptr);
+    if (symmDevMulticastPtr(w, 0)) {
+        symmDevMulticastStore(w, threadIdx.x * 16, symmDevMulticastSum<symmFloat32>(w, 0));
+        symmDevMulticastFence();
+        symmDevMulticastStore(w, threadIdx.x * 16, symmDevMulticastSum<symmFloat16>(w, 0));
+        symmDevMulticastStore(w, threadIdx.x * 16, symmDevMulticastSum<symmBfloat16>(w, 0));
+    }
     sums<symmFloat32>(dc, w, to);
     sums<symmFloat16>(dc, w, to);
     sums<symmBfloat16>(dc, w, to);

@@ -47,6 +47,13 @@ DEV void add8(void *p, uint64_t by) {
 DEV uint64_t most_ctas(void) {
     return emu_dev_places;
 }
+DEV void alias_fence(void) {
+    emu_cast_fence();
+}
+DEV void multicast_store16(char *p, uint4 v) {
+    emu_turn(EMU_STORES);
+    emu_cast_store(p, (const void *)&v, sizeof v);
+}
 DEV void launch_dependents(void) {}
 DEV void wait_for_grid_before(void) {}
 
@@ -73,6 +80,38 @@ DEV uint32_t bfloat_bits(float f) {
 }
 DEV uint32_t bfloat_pair(float low, float high) {
     return bfloat_bits(low) | bfloat_bits(high) << 16;
+}
+
+/* In rank order, so that a test can say what comes; the hardware has an order of its own. */
+template <int COUNT, class U, class P> DEV uint4 added(const char *p, U unpack, P pack) {
+    float sum[COUNT] = {}, x[COUNT];
+    for (int r = 0; r < emu_cast_ranks(); r++) {
+        uint32_t w[4];
+        emu_turn(EMU_LOOKS);
+        emu_cast_load(w, p, sizeof w, r);
+        for (int i = 0; i < 4; i++) unpack(w[i], x + i * COUNT / 4);
+        for (int i = 0; i < COUNT; i++) sum[i] = r ? sum[i] + x[i] : x[i];
+    }
+    return make_uint4(pack(sum), pack(sum + COUNT / 4), pack(sum + COUNT / 2),
+                      pack(sum + COUNT / 4 * 3));
+}
+DEV uint4 multicast_add_f32(const char *p) {
+    return added<4>(
+        p, [](uint32_t w, float *x) { x[0] = __uint_as_float(w); },
+        [](const float *x) { return __float_as_uint(x[0]); });
+}
+DEV uint4 multicast_add_f16(const char *p) {
+    return added<8>(
+        p, [](uint32_t w, float *x) { x[0] = half_low(w), x[1] = half_low(w >> 16); },
+        [](const float *x) { return half_pair(x[0], x[1]); });
+}
+DEV uint4 multicast_add_bf16(const char *p) {
+    return added<8>(
+        p,
+        [](uint32_t w, float *x) {
+            x[0] = __uint_as_float(w << 16), x[1] = __uint_as_float(w & 0xffff0000u);
+        },
+        [](const float *x) { return bfloat_pair(x[0], x[1]); });
 }
 
 } // namespace symm_ptx

@@ -451,11 +451,55 @@ KERNEL(gemm) {
     done(t);
 }
 
-#define DEVICE_KERNELS(ONE)                                                            \
-    ONE(barriers)                                                                      \
-    ONE(apart)                                                                         \
-    ONE(fill)                                                                          \
-    ONE(gather)                                                                        \
-    ONE(signals)                                                                       \
-    ONE(polls) ONE(counts) ONE(packets) ONE(lines) ONE(copy) ONE(sum_f32) ONE(sum_f16) \
-        ONE(sum_bf16) ONE(twice) ONE(overlap) ONE(sessions) ONE(coops) ONE(moe) ONE(gemm)
+/* ---- multicast: each rank fills its part, sums a slice of all and stores it to all ----------- */
+
+template <int T> static __device__ void cast(const emu_dev_args &t) {
+    enum { COUNT = symmDevVec<T>::COUNT };
+    if (t.absent) return;
+    symmDevBarrier<symmDevCta> barrier(t.dc, blockIdx.x);
+    const unsigned n = (unsigned)t.dc.nranks;
+    for (int round = t.first; round < t.first + t.rounds; round++) {
+        const uint64_t from = place(t, round, 0), to = from + WINDOW_HALF;
+        float x[COUNT];
+        for (int i = 0; i < COUNT; i++)
+            x[i] = (float)(round % 4 + t.dc.rank + (int)threadIdx.x % 8 + i);
+        *(uint4 *)symmDevLocalPtr(t.win, from) = symmDevVec<T>::pack(x);
+        symmDevMulticastFence();
+        int over = barrier.sync();
+        symmDevMulticastFence();
+        if (!over && threadIdx.x % n == (unsigned)t.dc.rank)
+            symmDevMulticastStore(t.win, to, symmDevMulticastSum<T>(t.win, from));
+        symmDevMulticastFence();
+        over = over || barrier.sync();
+        if (over) {
+            gave_up(t);
+            return;
+        }
+        symmDevVec<T>::unpack(symm_ptx::load_peer(symmDevLocalPtr(t.win, to)), x);
+        for (int i = 0; i < COUNT; i++) {
+            const int own = round % 4 + (int)threadIdx.x % 8 + i;
+            if (x[i] != (float)((int)n * own + (int)(n * (n - 1) / 2))) wrong(t);
+        }
+    }
+    done(t);
+}
+KERNEL(cast_f32) {
+    cast<symmFloat32>(t);
+}
+KERNEL(cast_f16) {
+    cast<symmFloat16>(t);
+}
+KERNEL(cast_bf16) {
+    cast<symmBfloat16>(t);
+}
+
+#define DEVICE_KERNELS(ONE)                                                               \
+    ONE(barriers)                                                                         \
+    ONE(apart)                                                                            \
+    ONE(fill)                                                                             \
+    ONE(gather)                                                                           \
+    ONE(signals)                                                                          \
+    ONE(polls)                                                                            \
+    ONE(counts) ONE(packets) ONE(lines) ONE(copy) ONE(sum_f32) ONE(sum_f16) ONE(sum_bf16) \
+        ONE(twice) ONE(overlap) ONE(cast_f32) ONE(cast_f16) ONE(cast_bf16) ONE(sessions)  \
+            ONE(coops) ONE(moe) ONE(gemm)

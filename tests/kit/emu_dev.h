@@ -34,6 +34,7 @@ enum {
     GEMM_CALLS = 60 << 10,
     GEMM_MOST = 12
 };
+enum { WINDOW_HALF = 32 << 10 };
 enum { OUT_WRONG, OUT_GAVE_UP, OUT_DONE, OUT_WORDS };
 
 /* How many CTAs find a place on a GPU, for debug builds. The test's thread, between runs. */

@@ -3,6 +3,7 @@
  * kernels; an abort at any step of each wait, deadlines, peers that have left; debug builds.
  * T_SEED: the first case; T_CASES: how many. One thread. */
 #include <math.h>
+#include <sys/mman.h>
 
 #include "device_api_kit.h"
 #include "moe_kit.h"
@@ -454,6 +455,29 @@ static void later_kernels_leave_at_once(void) {
     }
 }
 
+/* ---- multicast ------------------------------------------------------------------------------- */
+
+static void sums_and_stores_over_the_range(void) {
+    static const char *const kernels[] = {"emu_dev_cast_f32", "emu_dev_cast_f16",
+                                          "emu_dev_cast_bf16"};
+    char *range = mmap(NULL, WINDOW, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    T_CHECK(range != MAP_FAILED);
+    for (int i = 0; i < cases(60); i++) {
+        const uint64_t seed = 25000 + first_seed() + (unsigned)i, before = emu_cast_uses();
+        begin(seed, 2 + i % 4);
+        emu_multicast(range, WINDOW, window(0), k.stride, k.n);
+        for (int c = 0; c < 2; c++)
+            add((call){kernels[i % 3], i % 2, 2, 32, {.rounds = 3, .first = 3 * c}});
+        for (int r = 0; r < k.n; r++)
+            for (int c = 0; c < 2; c++) k.args[r][c].win.multicast = (uint64_t)(uintptr_t)range;
+        run(seed, kernels[i % 3]);
+        all_is_well(seed, kernels[i % 3]);
+        T_CHECK(emu_cast_uses() > before);
+        end();
+    }
+    T_EQ(munmap(range, WINDOW), 0);
+}
+
 /* ---- debug builds ---------------------------------------------------------------------------- */
 
 static void a_debug_build_works_too(void) {
@@ -556,10 +580,10 @@ T_MAIN(T_TIMEOUT(barriers_of_ctas, 120), T(barriers_of_warps), T(barriers_of_oth
        T(signals_in_a_ring), T(signals_that_threads_poll), T(signals_are_counts_and_can_be_reset),
        T_TIMEOUT(experts, 120), T(full_boxes_in_other_grids), T_TIMEOUT(tiles, 120),
        T_TIMEOUT(copies_of_any_size_and_place, 120), T(sums_over_ranks),
-       T_TIMEOUT(an_abort_or_a_death_at_any_step, 120), T(each_wait_has_a_deadline),
-       T(reasons_come_before_what_tells_of_them), T(who_is_gone_is_not_waited_for),
-       T(a_signal_of_any_rank_ends_when_all_have_left), T(who_has_given_up_does_not_arrive),
-       T(what_a_peer_stored_before_it_left_counts), T(later_kernels_leave_at_once),
-       T(a_debug_build_works_too), T(a_debug_build_finds_what_is_out_of_range),
-       T(a_debug_build_counts_places), T(a_debug_build_compares_grids),
-       T(grids_of_a_debug_build_may_change))
+       T(sums_and_stores_over_the_range), T_TIMEOUT(an_abort_or_a_death_at_any_step, 120),
+       T(each_wait_has_a_deadline), T(reasons_come_before_what_tells_of_them),
+       T(who_is_gone_is_not_waited_for), T(a_signal_of_any_rank_ends_when_all_have_left),
+       T(who_has_given_up_does_not_arrive), T(what_a_peer_stored_before_it_left_counts),
+       T(later_kernels_leave_at_once), T(a_debug_build_works_too),
+       T(a_debug_build_finds_what_is_out_of_range), T(a_debug_build_counts_places),
+       T(a_debug_build_compares_grids), T(grids_of_a_debug_build_may_change))

@@ -123,39 +123,12 @@ DEV uint32_t byte_at(const char *p) {
 
 /* ---- multicast addresses: sm_90 and later ---------------------------------------------------- */
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-#define MULTIMEM(...) __trap()
-#else
-#define MULTIMEM(...) asm volatile(__VA_ARGS__)
-#endif
-
-/* What is stored by one address of the same bytes, and loaded by another, needs this between the
- * two, in the thread that stores, or in one that comes behind it. */
-DEV void alias_fence(void) {
-    asm volatile("fence.proxy.alias;" ::: "memory");
-}
-/* 16 bytes into every rank's memory, in any order. */
-DEV void multicast_store16(char *p, uint4 v) {
-    MULTIMEM("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x),
-             "r"(v.y), "r"(v.z), "r"(v.w)
-             : "memory");
-}
-/* What all ranks have in 16 bytes, reduced by the switch in an order of its own: multicast_add_f32
- * and so on. Floats of 16 bits are added in float32 and rounded once. */
-#define MULTIMEM_16(name, what)                                                           \
-    DEV uint4 multicast_##name(const char *p) {                                           \
-        uint4 v = make_uint4(0, 0, 0, 0);                                                 \
-        MULTIMEM("multimem.ld_reduce.relaxed.sys.global." what " {%0, %1, %2, %3}, [%4];" \
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)                             \
-                 : "l"(p)                                                                 \
-                 : "memory");                                                             \
-        return v;                                                                         \
-    }
-#define MULTIMEM_ONE(reg, v, what, p)                                   \
-    MULTIMEM("multimem.ld_reduce.relaxed.sys.global." what " %0, [%1];" \
-             : "=" reg(v)                                               \
-             : "l"(p)                                                   \
-             : "memory")
+/* Stores, the fence and sums of floats are in symm_device_ptx.cuh: programs have those, too. */
+#define MULTIMEM_ONE(reg, v, what, p)                                            \
+    SYMM_PTX_MULTIMEM("multimem.ld_reduce.relaxed.sys.global." what " %0, [%1];" \
+                      : "=" reg(v)                                               \
+                      : "l"(p)                                                   \
+                      : "memory")
 #define MULTIMEM_4(name, what)                                                                  \
     DEV uint4 multicast_##name(const char *p) {                                                 \
         uint32_t v[4] = {0, 0, 0, 0};                                                           \
@@ -169,9 +142,6 @@ DEV void multicast_store16(char *p, uint4 v) {
         return make_uint4((uint32_t)v[0], (uint32_t)(v[0] >> 32), (uint32_t)v[1],               \
                           (uint32_t)(v[1] >> 32));                                              \
     }
-MULTIMEM_16(add_f32, "add.v4.f32")
-MULTIMEM_16(add_f16, "add.acc::f32.v4.f16x2")
-MULTIMEM_16(add_bf16, "add.acc::f32.v4.bf16x2")
 MULTIMEM_8(add_f64, "add.f64")
 MULTIMEM_4(add_u32, "add.u32")
 MULTIMEM_4(max_u32, "max.u32")
