@@ -35,10 +35,24 @@
         return NCCL_OVER(call)(__VA_ARGS__);                               \
     }
 
+/* A collective of no elements: as in NCCL this rank's arguments are looked at, then it is dropped,
+ * whatever the other ranks do. It is in no group and in no graph. */
+static ncclResult_t drop_empty(nccl_comm *c, nccl_call call, symmColl_t coll, ncclDataType_t type,
+                               symmRedOp_t op, int root) {
+    symmExplain_t plan = {.size = sizeof plan};
+    symm_nccl_count(c, (int)call + 1);
+    const symmResult_t r =
+        symmExplain(c->comm, coll, NULL, NULL, 0, SYMM_TYPE(type), op, root, &plan);
+    return r ? symm_nccl_group_refuse(symm_nccl_result(r)) : ncclSuccess;
+}
+#define EMPTY(which, coll, op, root) \
+    if (UNLIKELY(!count)) return drop_empty(c, which, coll, type, op, root)
+
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclAllReduce, send, recv, count, type, op, comm, stream);
     REDUCES(ncclAllReduce, CALL_ALL_REDUCE, send, recv, count, type, op, comm, stream);
+    EMPTY(CALL_ALL_REDUCE, symmCollAllReduce, SYMM_OP(op), 0);
     symm_nccl_shape(c, CALL_ALL_REDUCE, send, recv, count, type, op, -1);
     return nccl_of(symmAllReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), c->comm, stream));
 }
@@ -48,6 +62,7 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
                            ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclAllGather, send, recv, count, type, comm, stream);
     MOVES(ncclAllGather, CALL_ALL_GATHER, send, recv, count, type, comm, stream);
+    EMPTY(CALL_ALL_GATHER, symmCollAllGather, symmSum, 0);
     symm_nccl_shape(c, CALL_ALL_GATHER, send, recv, count, type, 0, -1);
     return nccl_of(symmAllGather(send, recv, count, SYMM_TYPE(type), c->comm, stream));
 }
@@ -57,6 +72,7 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclD
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclReduceScatter, send, recv, count, type, op, comm, stream);
     REDUCES(ncclReduceScatter, CALL_REDUCE_SCATTER, send, recv, count, type, op, comm, stream);
+    EMPTY(CALL_REDUCE_SCATTER, symmCollReduceScatter, SYMM_OP(op), 0);
     symm_nccl_shape(c, CALL_REDUCE_SCATTER, send, recv, count, type, op, -1);
     return nccl_of(
         symmReduceScatter(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), c->comm, stream));
@@ -67,6 +83,7 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
                            int root, ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclBroadcast, send, recv, count, type, root, comm, stream);
     MOVES(ncclBroadcast, CALL_BROADCAST, send, recv, count, type, root, comm, stream);
+    EMPTY(CALL_BROADCAST, symmCollBroadcast, symmSum, root);
     symm_nccl_shape(c, CALL_BROADCAST, send, recv, count, type, 0, root);
     return nccl_of(symmBroadcast(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
 }
@@ -82,6 +99,7 @@ ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclReduce, send, recv, count, type, op, root, comm, stream);
     REDUCES(ncclReduce, CALL_REDUCE, send, recv, count, type, op, root, comm, stream);
+    EMPTY(CALL_REDUCE, symmCollReduce, SYMM_OP(op), root);
     symm_nccl_shape(c, CALL_REDUCE, send, recv, count, type, op, root);
     return nccl_of(
         symmReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), root, c->comm, stream));
@@ -93,6 +111,7 @@ ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataTy
                           ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclAlltoAll, send, recv, count, type, comm, stream);
     MOVES(ncclAlltoAll, CALL_ALL_TO_ALL, send, recv, count, type, comm, stream);
+    EMPTY(CALL_ALL_TO_ALL, symmCollAlltoAll, symmSum, 0);
     symm_nccl_shape(c, CALL_ALL_TO_ALL, send, recv, count, type, 0, -1);
     return nccl_of(symmAlltoAll(send, recv, count, SYMM_TYPE(type), c->comm, stream));
 }
@@ -102,6 +121,7 @@ ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType
                         ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclGather, send, recv, count, type, root, comm, stream);
     MOVES(ncclGather, CALL_GATHER, send, recv, count, type, root, comm, stream);
+    EMPTY(CALL_GATHER, symmCollGather, symmSum, root);
     symm_nccl_shape(c, CALL_GATHER, send, recv, count, type, 0, root);
     return nccl_of(symmGather(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
 }
@@ -111,6 +131,7 @@ ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataTyp
                          ncclComm_t comm, cudaStream_t stream) {
     WITH(ncclScatter, send, recv, count, type, root, comm, stream);
     MOVES(ncclScatter, CALL_SCATTER, send, recv, count, type, root, comm, stream);
+    EMPTY(CALL_SCATTER, symmCollScatter, symmSum, root);
     symm_nccl_shape(c, CALL_SCATTER, send, recv, count, type, 0, root);
     return nccl_of(symmScatter(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
 }

@@ -31,10 +31,10 @@ static int failed(ncclResult_t r, const char *name, int nth) {
     return r != ncclSuccess;
 }
 
-static void check_works(const char *name, int nth) {
+static void check_works(void *const *mem, const char *name, int nth) {
     for (int r = 0; r < RANKS; r++) {
         int had = gk_last(r).count;
-        const ncclResult_t code = ncclBroadcast(NULL, NULL, 0, ncclInt8, 0, comms[r], NULL);
+        const ncclResult_t code = ncclBroadcast(mem[r], mem[r], 1, ncclInt8, 0, comms[r], NULL);
         T_CHECKF(!code && gk_last(r).count == had + 1, "%s %d: afterwards: %s", name, nth,
                  ncclGetLastError(NULL));
     }
@@ -72,7 +72,7 @@ static int act_register(const char *name, int nth) {
     const int bad = failed(ncclGroupEnd(), name, nth);
     disarm();
     for (int r = 0; r < RANKS; r++) T_EQ(win[r] != NULL, !bad);
-    check_works(name, nth);
+    check_works(mem, name, nth);
     if (bad) {
         N_OK(ncclGroupStart());
         fill_windows(mem, win);
@@ -238,11 +238,6 @@ static void differ(int rank, int n, void *arg) {
     N_OK(ncclCommGetAsyncError(comm, &now));
     T_EQ(now, ncclInvalidUsage);
     N_OK(ncclCommAbort(comm));
-    comm = meet(arg, rank, n);
-    N_ERR(rank ? ncclAllGather(x, x, 0, ncclInt32, comm, NULL)
-               : ncclAllReduce(x, x, 0, ncclInt32, ncclSum, comm, NULL),
-          ncclInvalidUsage);
-    N_OK(ncclCommAbort(comm));
     comm = meet(arg, rank, n); /* a root goes ahead, and is told in its next call */
     if (rank == 0) N_OK(ncclBroadcast(x, x, 1, ncclInt32, 0, comm, NULL));
     N_REFUSED(ncclAllGather(x + rank, x, 1, ncclInt32, comm, NULL), ncclInvalidUsage, "symmBroad");
@@ -251,6 +246,54 @@ static void differ(int rank, int n, void *arg) {
     N_REFUSED(ncclAlltoAll(x, rank ? x : x + n, 1, ncclInt32, comm, NULL), ncclInvalidUsage,
               "in place");
     N_OK(ncclCommAbort(comm));
+}
+
+/* Without elements a collective is this rank's alone, as in NCCL: no other rank makes the same. */
+static void empty_calls(ncclComm_t comm, int n) {
+    N_OK(ncclAllReduce(NULL, NULL, 0, ncclInt8, ncclMax, comm, NULL));
+    N_OK(ncclAllGather(NULL, NULL, 0, ncclInt8, comm, NULL));
+    N_OK(ncclReduceScatter(NULL, NULL, 0, ncclFloat64, ncclAvg, comm, NULL));
+    N_OK(ncclBroadcast(NULL, NULL, 0, ncclInt8, n - 1, comm, NULL));
+    N_OK(ncclBcast(NULL, 0, ncclInt8, 0, comm, NULL));
+    N_OK(ncclReduce(NULL, NULL, 0, ncclInt8, ncclSum, n - 1, comm, NULL));
+    N_OK(ncclAlltoAll(NULL, NULL, 0, ncclInt8, comm, NULL));
+    N_OK(ncclGather(NULL, NULL, 0, ncclInt8, n - 1, comm, NULL));
+    N_OK(ncclScatter(NULL, NULL, 0, ncclInt8, n - 1, comm, NULL));
+    N_OK(ncclScatterConfig(NULL, NULL, 0, ncclInt8, n - 1, comm, NULL, NULL));
+}
+
+/* Its arguments are looked at all the same. */
+static void bad_empty_calls(ncclComm_t comm, int n) {
+    int scalar = 3;
+    ncclRedOp_t op;
+    N_OK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclInt32, ncclScalarHostImmediate, comm));
+    N_OK(ncclReduce(NULL, NULL, 0, ncclInt32, op, 0, comm, NULL));
+    N_OK(ncclRedOpDestroy(op, comm));
+    N_ERR(ncclReduce(NULL, NULL, 0, ncclInt32, op, 0, comm, NULL), ncclInvalidArgument);
+    N_REFUSED(ncclAllReduce(NULL, NULL, 0, ncclNumTypes, ncclSum, comm, NULL), ncclInvalidArgument,
+              "datatype=12");
+    N_REFUSED(ncclBroadcast(NULL, NULL, 0, ncclInt8, n, comm, NULL), ncclInvalidArgument, "root=3");
+    N_OK(ncclGroupStart()); /* one that is refused takes its group along */
+    N_OK(ncclSend(&scalar, 1, ncclInt32, 0, comm, NULL));
+    N_ERR(ncclGather(NULL, NULL, 0, ncclInt8, -1, comm, NULL), ncclInvalidArgument);
+    N_ERR(ncclGroupEnd(), ncclInvalidArgument);
+}
+
+static void empty_on_some(int rank, int n, void *arg) {
+    int x = rank;
+    ncclComm_t comm = meet(arg, rank, n);
+    if (!rank) empty_calls(comm, n);
+    if (rank == 1) bad_empty_calls(comm, n);
+    N_OK(ncclGroupStart());
+    if (rank) empty_calls(comm, n);
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclMax, comm, NULL));
+    N_OK(ncclGroupEnd());
+    T_EQ(x, n - 1);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void collectives_of_nothing(void) {
+    forked(empty_on_some);
 }
 
 /* Of a new rank's variables the old ones hear, too. */
@@ -522,7 +565,8 @@ static void who_needs_nobody_does_not_hear_of_an_end(void) {
 
 T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
        T_TIMEOUT(refusals_of_launches, 180), T(devices_that_are_not_there),
-       T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(a_new_rank_that_is_wrong),
-       T(an_id_used_twice), T(an_id_of_a_launcher), T(an_id_by_an_address),
-       T(no_bytes_are_no_memory), T(windows_that_are_none), T(all_ranks_revoke),
-       T(a_shrink_that_ends_its_parent), T(who_needs_nobody_does_not_hear_of_an_end))
+       T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(collectives_of_nothing),
+       T(a_new_rank_that_is_wrong), T(an_id_used_twice), T(an_id_of_a_launcher),
+       T(an_id_by_an_address), T(no_bytes_are_no_memory), T(windows_that_are_none),
+       T(all_ranks_revoke), T(a_shrink_that_ends_its_parent),
+       T(who_needs_nobody_does_not_hear_of_an_end))
