@@ -193,16 +193,16 @@ NCCL_ALIAS(ncclSignal);
 
 static ncclResult_t check_signals(int n, const ncclWaitSignalDesc_t *signals) {
     static const char call[] = "ncclWaitSignal";
-    if (n < 0)
+    if (n < 1)
         return symm_nccl_group_refuse(
-            symm_nccl_fail(ncclInvalidArgument, "%s: nDesc=%d: must be 0 or more", call, n));
-    if (n && !signals) return symm_nccl_group_refuse(symm_nccl_null(call, "signalDescs"));
+            symm_nccl_fail(ncclInvalidArgument, "%s: nDesc=%d: must be at least 1", call, n));
+    if (!signals) return symm_nccl_group_refuse(symm_nccl_null(call, "signalDescs"));
     for (int i = 0; i < n; i++) {
         const ncclResult_t bad = only_zero(call, signals[i].sigIdx, signals[i].ctx, 0);
         if (bad) return bad;
-        if (signals[i].opCnt < 0)
+        if (signals[i].opCnt < 1)
             return symm_nccl_group_refuse(symm_nccl_fail(
-                ncclInvalidArgument, "%s: opCnt=%d: must be 0 or more", call, signals[i].opCnt));
+                ncclInvalidArgument, "%s: opCnt=%d: must be at least 1", call, signals[i].opCnt));
     }
     return ncclSuccess;
 }

@@ -293,16 +293,21 @@ NCCL_ALIAS(ncclCommGrow);
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
+/* Of a finalize: it is over already. */
+static ncclResult_t over_already(const char *call, const char *how) {
+    return symm_nccl_group_refuse(
+        symm_nccl_fail(ncclInvalidArgument, "%s: the communicator was %s", call, how));
+}
+
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     if (!comm) return ncclSuccess;
     if (nccl_comm_forwarded(comm)) return symm_nccl_forward_finalize(comm);
     static const char call[] = "ncclCommFinalize";
     nccl_comm *c = nccl_comm_live(comm);
+    if (nccl_comm_state(comm) == COMM_FINAL) return over_already(call, "finalized already");
     if (!c) return symm_nccl_comm_none(comm, call);
     if (nccl_comm_unready(c)) return symm_nccl_group_refuse(symm_nccl_unready(call));
-    if (nccl_comm_refuses(c) & COMM_REVOKED) /* which was its end already */
-        return symm_nccl_group_refuse(
-            symm_nccl_fail(ncclInvalidArgument, "%s: the communicator was revoked", call));
+    if (nccl_comm_refuses(c) & COMM_REVOKED) return over_already(call, "revoked");
     const symmResult_t r = symmCommFinalize(c->comm);
     int live = COMM_LIVE;
     if (r) return symm_nccl_result(r);

@@ -145,7 +145,7 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *prop
     if (r) return r;
     if (!props) return symm_nccl_null(call, "props");
     if (props->magic != NCCL_API_MAGIC || props->size < sizeof(nccl_record))
-        return symm_nccl_fail(ncclInvalidArgument,
+        return symm_nccl_fail(ncclInvalidUsage,
                               "%s: magic %#x, size %zu: it must be made with NCCL's initializer",
                               call, props->magic, props->size);
     ncclCommProperties_t p = {.size = props->size,

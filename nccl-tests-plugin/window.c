@@ -407,7 +407,7 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
     if (bad) return bad;
     if (find(handle)) return ncclCommWindowDeregister(comm, handle);
     if (!handle || forget(c, handle)) return ncclSuccess;
-    return symm_nccl_fail(ncclInvalidArgument, "%s: %p is no handle of this communicator", call,
+    return symm_nccl_fail(ncclInvalidUsage, "%s: %p is no handle of this communicator", call,
                           handle);
 }
 NCCL_ALIAS(ncclCommDeregister);

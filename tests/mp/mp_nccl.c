@@ -220,7 +220,7 @@ static void registrations_of_one_rank(void) {
     N_OK(ncclCommRegister(comm, x, sizeof x, &handle[1]));
     T_CHECK(handle[0] && handle[0] != handle[1]);
     N_OK(ncclCommDeregister(comm, handle[0]));
-    N_REFUSED(ncclCommDeregister(comm, none), ncclInvalidArgument, "no handle");
+    N_REFUSED(ncclCommDeregister(comm, none), ncclInvalidUsage, "no handle");
     N_REFUSED(ncclCommRegister(comm, NULL, 4, &handle[0]), ncclInvalidArgument, "buff is NULL");
     N_OK(ncclCommDestroy(comm)); /* with the other one */
 }
@@ -270,7 +270,6 @@ static void put_to_all(ncclComm_t comm, ncclWindow_t win, const int *out, int gr
                            sizeof *out * COUNT * (size_t)rank, 0, 0, 0, comm, NULL));
     N_OK(ncclSignal(rank, 0, 0, 0, comm, NULL));
     N_OK(ncclWaitSignal(ranks, all, comm, NULL));
-    N_OK(ncclWaitSignal(0, NULL, comm, NULL));
     if (grouped) N_OK(ncclGroupEnd());
     free(all);
 }
@@ -293,6 +292,7 @@ static void puts_that_are_refused(ncclComm_t comm, ncclWindow_t win, int *out) {
     N_REFUSED(ncclWaitSignal(1, &w, comm, NULL), ncclInvalidArgument, "sigIdx=1");
     N_REFUSED(ncclWaitSignal(1, &less, comm, NULL), ncclInvalidArgument, "opCnt=-1");
     N_REFUSED(ncclWaitSignal(-1, &less, comm, NULL), ncclInvalidArgument, "nDesc=-1");
+    N_REFUSED(ncclWaitSignal(0, NULL, comm, NULL), ncclInvalidArgument, "nDesc=0");
     N_REFUSED(ncclWaitSignal(1, NULL, comm, NULL), ncclInvalidArgument, "signalDescs is NULL");
     N_OK(ncclGroupStart()); /* none of a group runs of which one is refused */
     N_OK(ncclSignal(rank, 0, 0, 0, comm, NULL));

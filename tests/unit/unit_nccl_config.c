@@ -239,6 +239,27 @@ static void what_is_not_served_says_so(void) {
     N_OK(ncclCommDestroy(comm));
 }
 
+/* NCCL's own, from 2.27 to 2.30; those of signals and properties came with 2.29. */
+static void codes_of_small_mistakes(void) {
+    T_EXPECT_WARNINGS();
+    ncclComm_t comm;
+    int x = 1;
+    ncclWaitSignalDesc_t nothing = {0, 0, 0, 0};
+    ncclCommProperties_t p = {.size = sizeof p, .magic = NCCL_API_MAGIC, .version = 23007};
+    N_OK(ncclCommInitAll(&comm, 1, NULL));
+    N_REFUSED(ncclCommDeregister(comm, &x), ncclInvalidUsage, "is no handle of this communicator");
+    N_OK(ncclCommQueryProperties(comm, &p));
+    T_EQ(p.nRanks, 1);
+    p = (ncclCommProperties_t){.size = sizeof p, .magic = 0, .version = 23007, .nRanks = 77};
+    N_REFUSED(ncclCommQueryProperties(comm, &p), ncclInvalidUsage, "initializer");
+    T_EQ(p.nRanks, 77);
+    N_REFUSED(ncclWaitSignal(0, &nothing, comm, NULL), ncclInvalidArgument, "nDesc=0");
+    N_REFUSED(ncclWaitSignal(1, &nothing, comm, NULL), ncclInvalidArgument, "opCnt=0");
+    N_OK(ncclCommFinalize(comm));
+    N_REFUSED(ncclCommFinalize(comm), ncclInvalidArgument, "was finalized already");
+    N_OK(ncclCommDestroy(comm));
+}
+
 static void bad_arguments_of_creation(void) {
     T_EXPECT_WARNINGS();
     ncclUniqueId id, spent;
@@ -275,4 +296,5 @@ static void bad_arguments_of_creation(void) {
 T_MAIN(T(fields_lie_where_nccl_has_them), T(every_version_is_read),
        T(fields_of_newer_versions_are_not_looked_at), T(what_is_out_of_range_is_named),
        T(configs_of_calls), T(codes_are_nccls), T(the_last_error_is_the_processs),
-       T(handles_that_are_none), T(what_is_not_served_says_so), T(bad_arguments_of_creation))
+       T(handles_that_are_none), T(what_is_not_served_says_so), T(codes_of_small_mistakes),
+       T(bad_arguments_of_creation))
