@@ -18,7 +18,7 @@ typedef struct {
     _Alignas(128) struct ncclWindow_vidmem seen; /* first: the handle is its address */
     _Atomic int state;                           /* LIVE is stored, released, behind the rest */
     symmWindow_t win;
-    nccl_comm *comm;
+    _Atomic(nccl_comm *) comm; /* read by other communicators' ends, too */
     void *user;
     ncclWindow_t theirs; /* the shadow's, of the same memory; NULL: none */
 } window;
@@ -64,7 +64,7 @@ static window *new_window(nccl_comm *c, void *user) {
         return NULL;
     }
     w->win = NULL;
-    w->comm = c;
+    atomic_store_explicit(&w->comm, c, memory_order_relaxed);
     w->user = user;
     w->theirs = NULL;
     atomic_store_explicit(&w->state, WINDOW_MAKING, memory_order_relaxed);
@@ -76,6 +76,10 @@ static void free_window(window *w) {
     symm_nccl_lock();
     freed[(freed_first + freed_count++) % MAX_WINDOWS] = (uint32_t)(w - windows);
     symm_nccl_unlock();
+}
+
+static nccl_comm *comm_of(const window *w) {
+    return atomic_load_explicit(&w->comm, memory_order_relaxed);
 }
 
 static window *find(ncclWindow_t win) {
@@ -105,7 +109,7 @@ ncclResult_t symm_nccl_window_none(ncclWindow_t win, const char *call) {
 static window *find_of(const nccl_comm *c, ncclWindow_t win, const char *call, ncclResult_t *code) {
     window *w = find(win);
     *code = w ? ncclSuccess : symm_nccl_window_none(win, call);
-    if (w && w->comm != c)
+    if (w && comm_of(w) != c)
         *code = symm_nccl_fail(ncclInvalidArgument, "%s: window %p is of another communicator",
                                call, (void *)win);
     return *code ? NULL : w;
@@ -125,8 +129,9 @@ ncclResult_t symm_nccl_window_of(const nccl_comm *c, ncclWindow_t win, const cha
 static void make_readable(const window *w) {
     const size_t k = (size_t)((const char *)w - (const char *)windows) / PIN_BYTES;
     pthread_mutex_lock(&pinning);
-    readers += !w->comm->reads_windows;
-    w->comm->reads_windows = 1;
+    nccl_comm *c = comm_of(w);
+    readers += !c->reads_windows;
+    c->reads_windows = 1;
     if (!pinned[k]) {
         pinned[k] = symmHostRegister((char *)windows + k * PIN_BYTES, PIN_BYTES) == symmSuccess;
         if (!pinned[k])
@@ -152,6 +157,13 @@ static void end_readable(nccl_comm *c) {
 
 /* ---- the end of a communicator --------------------------------------------------------------- */
 
+/* The state first: a live one's communicator is seen with it, and where that is c the window stays
+ * c's, whose calls have ended. Other communicators' windows come and go meanwhile. */
+static int lives_of(const window *w, const nccl_comm *c) {
+    /* Acquire: pairs with made. */
+    return atomic_load_explicit(&w->state, memory_order_acquire) == WINDOW_LIVE && comm_of(w) == c;
+}
+
 void symm_nccl_windows_end(nccl_comm *c) {
     symm_nccl_lock();
     const unsigned used = fresh;
@@ -160,9 +172,7 @@ void symm_nccl_windows_end(nccl_comm *c) {
     symm_nccl_unlock();
     end_readable(c);
     for (unsigned i = 0; i < used; i++)
-        if (windows[i].comm == c &&
-            atomic_load_explicit(&windows[i].state, memory_order_acquire) == WINDOW_LIVE)
-            free_window(&windows[i]);
+        if (lives_of(&windows[i], c)) free_window(&windows[i]);
     for (symm_nccl_registered *next; r; r = next) {
         next = r->next;
         free(r);
@@ -194,7 +204,7 @@ static void show(window *w) {
     symmCommInfo_t comm = {.size = sizeof comm};
     symmWindowInfo_t info = {.size = sizeof info};
     w->seen = (struct ncclWindow_vidmem){.winHost = w};
-    if (symmCommQuery(w->comm->comm, &comm) || symmWindowQuery(w->win, &info)) return;
+    if (symmCommQuery(comm_of(w)->comm, &comm) || symmWindowQuery(w->win, &info)) return;
     w->seen.lsaRank = w->seen.worldRank = comm.rank;
     if (!strcmp(comm.backend, "cuda")) make_readable(w);
     if (comm.threadRanks || comm.stride >> 32 << 32 != comm.stride) return;
@@ -233,7 +243,7 @@ static void not_taken(const char *call, ncclComm_t real, ncclResult_t r) {
 
 static void register_over(window *w, void *buff, size_t size, int flags) {
     ncclComm_t real;
-    const nccl_calls *calls = shadow_calls(w->comm, &real);
+    const nccl_calls *calls = shadow_calls(comm_of(w), &real);
     if (!calls || !calls->ncclCommWindowRegister) return;
     NCCL_INSIDE_REAL;
     symm_nccl_group_real(calls);
@@ -265,7 +275,7 @@ NCCL_ALIAS(ncclCommWindowRegister);
 
 static void deregister_over(const window *w) {
     ncclComm_t real;
-    const nccl_calls *calls = shadow_calls(w->comm, &real);
+    const nccl_calls *calls = shadow_calls(comm_of(w), &real);
     if (!w->theirs || !calls || !calls->ncclCommWindowDeregister) return;
     NCCL_INSIDE_REAL;
     const ncclResult_t r = calls->ncclCommWindowDeregister(real, w->theirs);
@@ -276,7 +286,7 @@ static ncclResult_t drop(window *w) {
     int live = WINDOW_LIVE;
     if (!atomic_compare_exchange_strong(&w->state, &live, WINDOW_ENDING))
         return symm_nccl_window_none(&w->seen, "ncclCommWindowDeregister");
-    const symmResult_t r = symmWindowDeregister(w->comm->comm, w->win);
+    const symmResult_t r = symmWindowDeregister(comm_of(w)->comm, w->win);
     if (r) {
         atomic_store_explicit(&w->state, WINDOW_LIVE, memory_order_release);
         return symm_nccl_result(r);
