@@ -101,6 +101,7 @@ compare_header() { # header
     t_empty "records and values are those of nccl.h $version" \
         "$(diff <("$dir/theirs") <("$dir/ours") 2>&1; shown)"
     conforms "$1" "$version"
+    reads_windows "$inc" "$version"
 }
 # The conformance program, compiled with that header, under mpirun.
 conforms() { # header version
@@ -128,6 +129,56 @@ conforms() { # header version
         "$("$build/test/mp_nccl" -l | wc -l) 0" \
         "$(grep -c '^ok ' "$dir/out") $(grep -c '^not ok' "$dir/out")"
     rm "$dir/conform"
+}
+# NCCL's own device code, which reads a window's handle: its text, compiled for the host, over a
+# record of the drop-in's. folder with nccl_device/, version
+reads_windows() {
+    local types=$1/nccl_device/impl/core__types.h code=$1/nccl_device/impl/core__funcs.h
+    local cxx=${CXX:-g++}
+    local name="device code of $2 reads the handle of a window"
+    if [ ! -e "$code" ] || ! command -v "$cxx" >/dev/null; then
+        t_skip "$name" "needs nccl_device/ (NCCL 2.28), and a C++ compiler"
+        return
+    fi
+    {
+        cat <<'CC'
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#define NCCL_DEVICE_INLINE static inline
+namespace nccl { namespace utility {
+template <typename T> T loadConst(T const *p) { return *p; }
+template <typename T> T add4G(T base, int delta) {
+    return (T)((uint64_t)base + ((uint64_t)(uint32_t)delta << 32));
+}
+}}
+namespace ours {
+CC
+        awk '/^struct ncclWindow_vidmem \{/, /^\};/' nccl-tests-plugin/abi.h
+        echo '}'
+        # As far as the functions go.
+        awk '/^struct ncclWindow_vidmem \{/ { on = 1 }
+            on { print }
+            /mcOffset4K;/ { on = 0 }' "$types"
+        echo '}; typedef ncclWindow_vidmem *ncclWindow_t;'
+        awk '/ ncclGet(Lsa|Peer)Pointer\(ncclWindow_t w, size_t offset, int peer\)/, /^\}/' "$code"
+        cat <<'CC'
+int main() {
+    /* Rank 3 of its team, 5 of all; parts lie 2 x 4 GB apart. */
+    static ours::ncclWindow_vidmem mine = {};
+    static ncclWindow_vidmem theirs;
+    mine.lsaFlatBase = (char *)0x70010000;
+    mine.lsaRank = 3;
+    mine.worldRank = 5;
+    mine.stride4G = 2;
+    memcpy((void *)&theirs, (void *)&mine, sizeof theirs);
+    printf("%p %p\n", ncclGetLsaPointer(&theirs, 0x24, 4), ncclGetPeerPointer(&theirs, 0x24, 4));
+}
+CC
+    } >"$dir/device.cc"
+    "$cxx" -w "$dir/device.cc" -o "$dir/device" 2>"$dir/err"
+    t_expect "$name" "0x870010024 0x470010024" "$("$dir/device"; shown)"
+    rm -f "$dir/device"
 }
 if [ -z "$(headers)" ]; then
     t_skip "declarations are those of nccl.h" "needs nccl.h (NCCL_HOME says where)"

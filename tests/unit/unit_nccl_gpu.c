@@ -31,6 +31,45 @@ static void finish(void) {
     GK_LEFT(0);
 }
 
+/* ---- calls that were looked at -------------------------------------------------------------- */
+
+#define ROW_native(name) #name,
+#define ROW_native_comm  ROW_native
+#define ROW_native_win   ROW_native
+#define ROW_later_comm(name)
+#define ROW_refused_comm(name)
+#define ROW_refused_win(name)
+#define ROW_refused(name)
+#define ROW_forwarded(name)
+#define ROW_refused_both(name)
+#define SYMBOL(class, ret, name, params, args, why) ROW_##class(name)
+static const char *const natives[] = {
+#include "../../nccl-tests-plugin/symbols.def"
+};
+#undef SYMBOL
+enum { NATIVES = sizeof natives / sizeof *natives };
+static int met[NATIVES];
+
+/* text: that of a call. It leaves the caller's device as it was. */
+static void left(const char *text, int was) {
+    const size_t n = strcspn(text, "(");
+    T_CHECKF(gk_device() == was, "%s leaves device %d, was %d", text, gk_device(), was);
+    for (int i = 0; i < NATIVES; i++)
+        if (strlen(natives[i]) == n && !strncmp(natives[i], text, n)) met[i] = 1;
+}
+#define KEEPS(call)                   \
+    do {                              \
+        const int was_ = gk_device(); \
+        call;                         \
+        left(#call, was_);            \
+    } while (0)
+#define SAME(call)                    \
+    do {                              \
+        const int was_ = gk_device(); \
+        N_OK(call);                   \
+        left(#call, was_);            \
+    } while (0)
+
 /* ---- devices -------------------------------------------------------------------------------- */
 
 typedef ncclResult_t (*call_fn)(int rank);
@@ -55,7 +94,16 @@ CALL(PutSignal, a, COUNT, ncclInt32, !r, win[r], 8, 0, 0, 0, comms[r], STREAM(r)
 CALL(Signal, !r, 0, 0, 0, comms[r], STREAM(r))
 static ncclWaitSignalDesc_t one_of_rank_0[] = {{1, 0, 0, 0}};
 CALL(WaitSignal, 1, one_of_rank_0, comms[r], STREAM(r))
+CALL(Send, a, COUNT, ncclInt32, !r, comms[r], STREAM(r))
+CALL(Recv, b, COUNT, ncclInt32, !r, comms[r], STREAM(r))
 CALL(AllReduceConfig, a, b, COUNT, ncclInt32, ncclSum, comms[r], STREAM(r), NULL)
+CALL(AllGatherConfig, a, b, COUNT, ncclInt32, comms[r], STREAM(r), NULL)
+CALL(ReduceScatterConfig, a, b, COUNT, ncclInt32, ncclMax, comms[r], STREAM(r), NULL)
+CALL(BroadcastConfig, a, b, COUNT, ncclInt32, 0, comms[r], STREAM(r), NULL)
+CALL(ReduceConfig, a, b, COUNT, ncclInt32, ncclSum, 1, comms[r], STREAM(r), NULL)
+CALL(AlltoAllConfig, a, b, COUNT, ncclInt32, comms[r], STREAM(r), NULL)
+CALL(GatherConfig, a, b, COUNT, ncclInt32, 0, comms[r], STREAM(r), NULL)
+CALL(ScatterConfig, a, b, COUNT, ncclInt32, 0, comms[r], STREAM(r), NULL)
 static const struct {
     const char *name;
     call_fn fn;
@@ -72,7 +120,16 @@ static const struct {
     {"ncclPutSignal", call_PutSignal},
     {"ncclSignal", call_Signal},
     {"ncclWaitSignal", call_WaitSignal},
+    {"ncclSend", call_Send},
+    {"ncclRecv", call_Recv},
     {"ncclAllReduceConfig", call_AllReduceConfig},
+    {"ncclAllGatherConfig", call_AllGatherConfig},
+    {"ncclReduceScatterConfig", call_ReduceScatterConfig},
+    {"ncclBroadcastConfig", call_BroadcastConfig},
+    {"ncclReduceConfig", call_ReduceConfig},
+    {"ncclAlltoAllConfig", call_AlltoAllConfig},
+    {"ncclGatherConfig", call_GatherConfig},
+    {"ncclScatterConfig", call_ScatterConfig},
 };
 enum { LAUNCHES = sizeof launches / sizeof *launches };
 
@@ -85,8 +142,7 @@ static void each_launch(int current) {
             T_CHECKF(gk_last(r).count == had + 1, "%s: rank %d did not run", launches[i].name, r);
             T_CHECKF(gk_last(r).config.stream == streams[r], "%s: another stream",
                      launches[i].name);
-            T_CHECKF(gk_device() == current, "%s of rank %d: device %d is current, was %d",
-                     launches[i].name, r, gk_device(), current);
+            left(launches[i].name, current);
         }
 }
 
@@ -106,38 +162,120 @@ static void a_launch_leaves_the_device_as_it_was(void) {
     finish();
 }
 
-/* What is not launched: set-up, questions, the end. */
-static void other_calls_leave_the_device_as_it_was(void) {
-    ncclComm_t child[RANKS];
-    ncclRedOp_t op;
+static void questions(void) {
+    ncclCommProperties_t props = {.size = sizeof props, .magic = NCCL_API_MAGIC, .version = 23007};
     ncclResult_t error;
-    float scalar = 2;
-    void *p;
+    uint64_t held;
     int n;
-    start();
-    T_OK(symm_cuda_set(1));
-#define SAME(call)                                                   \
-    do {                                                             \
-        N_OK(call);                                                  \
-        T_CHECKF(gk_device() == 1, #call " leaves %d", gk_device()); \
-    } while (0)
+    SAME(ncclGetVersion(&n));
+    KEEPS(ncclGetErrorString(ncclSystemError));
+    KEEPS(ncclGetLastError(NULL));
+    KEEPS(ncclResetDebugInit());
+    KEEPS(ncclResetDebugInitInternal());
     SAME(ncclCommCount(comms[0], &n));
+    SAME(ncclCommUserRank(comms[0], &n));
     SAME(ncclCommCuDevice(comms[0], &n));
     T_EQ(n, 0);
     SAME(ncclCommGetAsyncError(comms[0], &error));
-    SAME(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comms[0]));
-    SAME(ncclRedOpDestroy(op, comms[0]));
+    SAME(ncclCommMemStats(comms[0], ncclStatGpuMemTotal, &held));
+    SAME(ncclCommQueryProperties(comms[0], &props));
+    KEEPS(ncclTeamWorld(comms[0]));
+    KEEPS(ncclTeamLsa(comms[0]));
+    KEEPS(ncclTeamRail(comms[0]));
+    KEEPS(ncclTeamRankToWorld(comms[0], ncclTeamWorld(comms[0]), 1));
+    KEEPS(ncclTeamRankToLsa(comms[0], ncclTeamWorld(comms[0]), 1));
+}
+
+/* Memory is the current device's, a window the communicator's. */
+static void registrations(void) {
+    void *p, *handle;
+    ncclWindow_t w[RANKS];
     SAME(ncclMemAlloc(&p, GK_MB));
     SAME(ncclMemFree(p));
-    SAME(ncclGetPeerDevicePointer(win[0], 0, 1, &p));
-    N_OK(ncclGroupStart());
+    SAME(ncclCommRegister(comms[0], buf[0], GK_MB, &handle));
+    SAME(ncclCommDeregister(comms[0], handle));
+    SAME(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        SAME(ncclCommWindowRegister(comms[r], buf[r] + GK_MB, GK_MB, &w[r], 1));
+    SAME(ncclGroupEnd());
+    SAME(ncclWinGetUserPtr(comms[0], w[0], &p));
+    SAME(ncclGetLsaDevicePointer(w[0], 0, 1, &p));
+    SAME(ncclGetPeerDevicePointer(w[0], 0, 1, &p));
+    for (int r = 0; r < RANKS; r++) SAME(ncclCommWindowDeregister(comms[r], w[r]));
+}
+
+static void reductions(void) {
+    ncclRedOp_t op;
+    float scalar = 2;
+    SAME(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comms[0]));
+    SAME(ncclRedOpDestroy(op, comms[0]));
+    SAME(ncclGroupStart());
+    SAME(ncclAllReduce(buf[0], buf[0], 1, ncclInt32, ncclSum, comms[0], STREAM(0)));
+    SAME(ncclGroupSimulateEnd(NULL));
+}
+
+static void end_of(ncclComm_t *of, int n) {
+    for (int r = 0; r < n; r++) SAME(ncclCommDestroy(of[r]));
+}
+
+/* The new communicators are of their parents' devices; a new rank's is the current one. */
+static void children(void) {
+    ncclComm_t child[RANKS + 1] = {NULL};
+    ncclUniqueId id;
+    int n, gone = 1;
+    SAME(ncclGroupStart());
     for (int r = 0; r < RANKS; r++) SAME(ncclCommSplit(comms[r], 0, r, &child[r], NULL));
     SAME(ncclGroupEnd());
     N_OK(ncclCommCuDevice(child[0], &n));
-    T_EQ(n, 0); /* the parent's */
-    for (int r = 0; r < RANKS; r++) SAME(ncclCommDestroy(child[r]));
-    SAME(ncclCommWindowDeregister(comms[0], win[0]));
-    SAME(ncclCommFinalize(comms[0]));
+    T_EQ(n, 0);
+    end_of(child, RANKS);
+    SAME(ncclCommShrink(comms[0], &gone, 1, &child[0], NULL, 0));
+    N_OK(ncclCommCuDevice(child[0], &n));
+    T_EQ(n, 0);
+    end_of(child, 1);
+    SAME(ncclCommGetUniqueId(comms[0], &id));
+    SAME(ncclGroupStart());
+    for (int r = 0; r <= RANKS; r++)
+        SAME(ncclCommGrow(r < RANKS ? comms[r] : NULL, RANKS + 1, r ? &id : NULL,
+                          r < RANKS ? -1 : r, &child[r], NULL));
+    SAME(ncclGroupEnd());
+    N_OK(ncclCommCuDevice(child[RANKS], &n));
+    T_EQ(n, gk_device());
+    end_of(child, RANKS + 1);
+}
+
+static void creations(void) {
+    ncclComm_t own = NULL, all[RANKS];
+    ncclUniqueId id;
+    ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
+    SAME(ncclGetUniqueId(&id));
+    SAME(ncclCommInitRank(&own, 1, id, 0));
+    SAME(ncclCommRevoke(own, 0));
+    SAME(ncclCommAbort(own));
+    SAME(ncclGetUniqueId(&id));
+    SAME(ncclCommInitRankConfig(&own, 1, id, 0, &config));
+    SAME(ncclCommFinalize(own));
+    SAME(ncclCommDestroy(own));
+    SAME(ncclGetUniqueId(&id));
+    SAME(ncclCommInitRankScalable(&own, 1, 0, 1, &id, NULL));
+    SAME(ncclCommDestroy(own));
+    SAME(ncclCommInitAll(all, RANKS, NULL));
+    end_of(all, RANKS);
+}
+
+/* Each row of symbols.def that is native. */
+static void every_call_leaves_the_device_as_it_was(void) {
+    T_EXPECT_WARNINGS();
+    start();
+    T_OK(symm_cuda_set(1));
+    each_launch(1);
+    questions();
+    registrations();
+    reductions();
+    children();
+    creations();
+    for (int i = 0; i < NATIVES; i++)
+        T_CHECKF(met[i], "%s: no test looks at the device behind it", natives[i]);
     finish();
 }
 
@@ -205,6 +343,78 @@ static void kernels_read_the_handle_of_a_window(void) {
     N_OK(ncclCommDestroy(comms[0]));
     N_OK(ncclMemFree(buf[0]));
     GK_LEFT(0);
+}
+
+/* ---- memory of PyTorch's --------------------------------------------------------------------- */
+
+enum { PIECES = 6, HALF = 3 };
+#define PIECE (2 * GK_MB)
+
+typedef struct {
+    cu_deviceptr at;
+    cu_mem_handle raw[PIECES];
+} segment;
+
+/* An expandable segment: pieces in a row, access for its own device alone. */
+static void expand(segment *s, int device, int from, int to) {
+    const cu_mem_access access = {{SYMM_CUDA_LOCATION_DEVICE, device}, SYMM_CUDA_ACCESS_READWRITE};
+    cu_mem_prop prop = {.type = SYMM_CUDA_MEM_PINNED, .handle_types = SYMM_CUDA_HANDLE_FD};
+    prop.location.type = SYMM_CUDA_LOCATION_DEVICE;
+    prop.location.id = device;
+    T_OK(symm_cuda_set(device));
+    if (!s->at) T_EQ(symm_cu.cuMemAddressReserve(&s->at, PIECES * PIECE, 0, 0, 0), 0);
+    for (int i = from; i < to; i++) {
+        const cu_deviceptr at = s->at + (unsigned)i * PIECE;
+        T_EQ(symm_cu.cuMemCreate(&s->raw[i], PIECE, &prop, 0), 0);
+        T_EQ(symm_cu.cuMemMap(at, PIECE, 0, s->raw[i], 0), 0);
+        T_EQ(symm_cu.cuMemSetAccess(at, PIECE, &access, 1), 0);
+    }
+}
+static void unmap(segment *s) {
+    for (int i = 0; i < PIECES; i++) {
+        T_EQ(symm_cu.cuMemUnmap(s->at + (unsigned)i * PIECE, PIECE), 0);
+        T_EQ(symm_cu.cuMemRelease(s->raw[i]), 0);
+    }
+    T_EQ(symm_cu.cuMemAddressFree(s->at, PIECES * PIECE), 0);
+}
+
+static void register_pieces(const segment *s, int pieces, ncclWindow_t *w) {
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclCommWindowRegister(comms[r], (void *)(uintptr_t)s[r].at, (unsigned)pieces * PIECE,
+                                    &w[r], 1));
+    N_OK(ncclGroupEnd());
+}
+
+/* 1: each rank's call on so many pieces goes straight to them. */
+static int straight(const segment *s, int pieces) {
+    int staged = 0;
+    for (int r = 0; r < RANKS; r++) {
+        void *p = (void *)(uintptr_t)s[r].at;
+        N_OK(ncclAllReduce(p, p, (unsigned)pieces * PIECE, ncclInt8, ncclMax, comms[r], STREAM(r)));
+        staged += gk_last(r).args.src_off == SYMM_STAGED;
+    }
+    T_CHECK(staged == 0 || staged == RANKS);
+    return !staged;
+}
+
+/* PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. What has grown is registered anew. */
+static void expandable_segments(void) {
+    segment s[RANKS] = {{0}};
+    ncclWindow_t w[RANKS], more[RANKS];
+    start();
+    for (int r = 0; r < RANKS; r++) expand(&s[r], r, 0, HALF);
+    T_CHECK(!straight(s, HALF)); /* in no window */
+    register_pieces(s, HALF, w);
+    T_CHECK(straight(s, HALF));
+    for (int r = 0; r < RANKS; r++) expand(&s[r], r, HALF, PIECES);
+    T_CHECK(!straight(s, PIECES)); /* it ends behind its window */
+    for (int r = 0; r < RANKS; r++) N_OK(ncclCommWindowDeregister(comms[r], w[r]));
+    register_pieces(s, PIECES, more);
+    T_CHECK(straight(s, PIECES));
+    for (int r = 0; r < RANKS; r++) N_OK(ncclCommWindowDeregister(comms[r], more[r]));
+    for (int r = 0; r < RANKS; r++) unmap(&s[r]);
+    finish();
 }
 
 /* ---- captures, streams ---------------------------------------------------------------------- */
@@ -320,8 +530,8 @@ static void a_call_asks_the_driver_what_symms_does(void) {
     finish();
 }
 
-T_MAIN(T(a_launch_leaves_the_device_as_it_was), T(other_calls_leave_the_device_as_it_was),
+T_MAIN(T(a_launch_leaves_the_device_as_it_was), T(every_call_leaves_the_device_as_it_was),
        T(a_group_runs_each_call_on_its_device), T(a_communicator_is_of_the_device_that_was_current),
-       T(kernels_read_the_handle_of_a_window), T(captures_and_replays), T(a_group_is_captured),
-       T(a_registration_inside_a_capture), T(streams_come_and_go),
+       T(kernels_read_the_handle_of_a_window), T(expandable_segments), T(captures_and_replays),
+       T(a_group_is_captured), T(a_registration_inside_a_capture), T(streams_come_and_go),
        T(a_call_asks_the_driver_what_symms_does))
