@@ -37,16 +37,16 @@
 
 /* A collective of no elements: as in NCCL this rank's arguments are looked at, then it is dropped,
  * whatever the other ranks do. It is in no group and in no graph. */
-static ncclResult_t drop_empty(nccl_comm *c, nccl_call call, symmColl_t coll, ncclDataType_t type,
-                               symmRedOp_t op, int root) {
+static ncclResult_t drop_empty(const char *name, nccl_comm *c, nccl_call call, symmColl_t coll,
+                               ncclDataType_t type, symmRedOp_t op, int root) {
     symmExplain_t plan = {.size = sizeof plan};
     symm_nccl_count(c, (int)call + 1);
     const symmResult_t r =
         symmExplain(c->comm, coll, NULL, NULL, 0, SYMM_TYPE(type), op, root, &plan);
-    return r ? symm_nccl_group_refuse(symm_nccl_result(r)) : ncclSuccess;
+    return r ? symm_nccl_group_refuse(symm_nccl_comm_done(name, r)) : ncclSuccess;
 }
 #define EMPTY(which, coll, op, root) \
-    if (UNLIKELY(!count)) return drop_empty(c, which, coll, type, op, root)
+    if (UNLIKELY(!count)) return drop_empty(__func__, c, which, coll, type, op, root)
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
@@ -54,7 +54,8 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
     REDUCES(ncclAllReduce, CALL_ALL_REDUCE, send, recv, count, type, op, comm, stream);
     EMPTY(CALL_ALL_REDUCE, symmCollAllReduce, SYMM_OP(op), 0);
     symm_nccl_shape(c, CALL_ALL_REDUCE, send, recv, count, type, op, -1);
-    return nccl_of(symmAllReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), c->comm, stream));
+    return nccl_done(
+        __func__, symmAllReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), c->comm, stream));
 }
 NCCL_ALIAS(ncclAllReduce);
 
@@ -64,7 +65,7 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
     MOVES(ncclAllGather, CALL_ALL_GATHER, send, recv, count, type, comm, stream);
     EMPTY(CALL_ALL_GATHER, symmCollAllGather, symmSum, 0);
     symm_nccl_shape(c, CALL_ALL_GATHER, send, recv, count, type, 0, -1);
-    return nccl_of(symmAllGather(send, recv, count, SYMM_TYPE(type), c->comm, stream));
+    return nccl_done(__func__, symmAllGather(send, recv, count, SYMM_TYPE(type), c->comm, stream));
 }
 NCCL_ALIAS(ncclAllGather);
 
@@ -74,8 +75,8 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclD
     REDUCES(ncclReduceScatter, CALL_REDUCE_SCATTER, send, recv, count, type, op, comm, stream);
     EMPTY(CALL_REDUCE_SCATTER, symmCollReduceScatter, SYMM_OP(op), 0);
     symm_nccl_shape(c, CALL_REDUCE_SCATTER, send, recv, count, type, op, -1);
-    return nccl_of(
-        symmReduceScatter(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), c->comm, stream));
+    return nccl_done(__func__, symmReduceScatter(send, recv, count, SYMM_TYPE(type), SYMM_OP(op),
+                                                 c->comm, stream));
 }
 NCCL_ALIAS(ncclReduceScatter);
 
@@ -85,7 +86,8 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
     MOVES(ncclBroadcast, CALL_BROADCAST, send, recv, count, type, root, comm, stream);
     EMPTY(CALL_BROADCAST, symmCollBroadcast, symmSum, root);
     symm_nccl_shape(c, CALL_BROADCAST, send, recv, count, type, 0, root);
-    return nccl_of(symmBroadcast(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
+    return nccl_done(__func__,
+                     symmBroadcast(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
 }
 NCCL_ALIAS(ncclBroadcast);
 
@@ -101,8 +103,8 @@ ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType
     REDUCES(ncclReduce, CALL_REDUCE, send, recv, count, type, op, root, comm, stream);
     EMPTY(CALL_REDUCE, symmCollReduce, SYMM_OP(op), root);
     symm_nccl_shape(c, CALL_REDUCE, send, recv, count, type, op, root);
-    return nccl_of(
-        symmReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), root, c->comm, stream));
+    return nccl_done(__func__, symmReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), root,
+                                          c->comm, stream));
 }
 NCCL_ALIAS(ncclReduce);
 
@@ -113,7 +115,7 @@ ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataTy
     MOVES(ncclAlltoAll, CALL_ALL_TO_ALL, send, recv, count, type, comm, stream);
     EMPTY(CALL_ALL_TO_ALL, symmCollAlltoAll, symmSum, 0);
     symm_nccl_shape(c, CALL_ALL_TO_ALL, send, recv, count, type, 0, -1);
-    return nccl_of(symmAlltoAll(send, recv, count, SYMM_TYPE(type), c->comm, stream));
+    return nccl_done(__func__, symmAlltoAll(send, recv, count, SYMM_TYPE(type), c->comm, stream));
 }
 NCCL_ALIAS(ncclAlltoAll);
 
@@ -123,7 +125,8 @@ ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType
     MOVES(ncclGather, CALL_GATHER, send, recv, count, type, root, comm, stream);
     EMPTY(CALL_GATHER, symmCollGather, symmSum, root);
     symm_nccl_shape(c, CALL_GATHER, send, recv, count, type, 0, root);
-    return nccl_of(symmGather(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
+    return nccl_done(__func__,
+                     symmGather(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
 }
 NCCL_ALIAS(ncclGather);
 
@@ -133,7 +136,8 @@ ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataTyp
     MOVES(ncclScatter, CALL_SCATTER, send, recv, count, type, root, comm, stream);
     EMPTY(CALL_SCATTER, symmCollScatter, symmSum, root);
     symm_nccl_shape(c, CALL_SCATTER, send, recv, count, type, 0, root);
-    return nccl_of(symmScatter(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
+    return nccl_done(__func__,
+                     symmScatter(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
 }
 NCCL_ALIAS(ncclScatter);
 
@@ -142,7 +146,7 @@ ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int p
     WITH(ncclSend, send, count, type, peer, comm, stream);
     MOVES(ncclSend, CALL_SEND, send, count, type, peer, comm, stream);
     symm_nccl_shape(c, CALL_SEND, send, NULL, count, type, 0, peer);
-    return nccl_of(symmSend(send, count, SYMM_TYPE(type), peer, c->comm, stream));
+    return nccl_done(__func__, symmSend(send, count, SYMM_TYPE(type), peer, c->comm, stream));
 }
 NCCL_ALIAS(ncclSend);
 
@@ -151,7 +155,7 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
     WITH(ncclRecv, recv, count, type, peer, comm, stream);
     MOVES(ncclRecv, CALL_RECV, recv, count, type, peer, comm, stream);
     symm_nccl_shape(c, CALL_RECV, NULL, recv, count, type, 0, peer);
-    return nccl_of(symmRecv(recv, count, SYMM_TYPE(type), peer, c->comm, stream));
+    return nccl_done(__func__, symmRecv(recv, count, SYMM_TYPE(type), peer, c->comm, stream));
 }
 NCCL_ALIAS(ncclRecv);
 
@@ -176,8 +180,8 @@ ncclResult_t ncclPutSignal(const void *local, size_t count, ncclDataType_t type,
     bad = symm_nccl_window_of(c, win, call, &own);
     if (bad) return symm_nccl_group_refuse(bad);
     symm_nccl_shape(c, CALL_PUT_SIGNAL, local, NULL, count, type, 0, peer);
-    return nccl_of(
-        symmPutSignal(local, count, SYMM_TYPE(type), peer, own, offset, 0, c->comm, stream));
+    return nccl_done(__func__, symmPutSignal(local, count, SYMM_TYPE(type), peer, own, offset, 0,
+                                             c->comm, stream));
 }
 NCCL_ALIAS(ncclPutSignal);
 
@@ -187,7 +191,7 @@ ncclResult_t ncclSignal(int peer, int sig, int ctx, unsigned flags, ncclComm_t c
     const ncclResult_t bad = only_zero("ncclSignal", sig, ctx, flags);
     if (bad) return bad;
     symm_nccl_count(c, CALL_SIGNAL + 1);
-    return nccl_of(symmSignal(peer, 0, c->comm, stream));
+    return nccl_done(__func__, symmSignal(peer, 0, c->comm, stream));
 }
 NCCL_ALIAS(ncclSignal);
 
@@ -222,7 +226,7 @@ ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *signals, ncclComm_t com
             waits[k] = (symmSignalWait_t){signals[i + k].peer, 0, (size_t)signals[i + k].opCnt};
         r = symmWaitSignal(k, waits, c->comm, stream);
     }
-    return nccl_of(r);
+    return nccl_done(__func__, r);
 }
 NCCL_ALIAS(ncclWaitSignal);
 
@@ -285,7 +289,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
     const symmResult_t r = symmRedOpCreatePreMulSum(&mine, scalar, SYMM_TYPE(datatype),
                                                     (symmScalarResidence_t)residence, c->comm);
     if (!r) *op = (ncclRedOp_t)((int)mine + (c->over ? NCCL_OP_HANDLES - ncclNumOps : 0));
-    return nccl_of(r);
+    return nccl_done(__func__, r);
 }
 NCCL_ALIAS(ncclRedOpCreatePreMulSum);
 
@@ -296,6 +300,6 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
     const ncclRedOp_t theirs =
         c->over && (int)op >= NCCL_OP_THEIRS ? symm_nccl_shadow_op_take(c, op) : (ncclRedOp_t)-1;
     if ((int)theirs >= 0) return NCCL_OVER(ncclRedOpDestroy)(theirs, comm);
-    return nccl_of(symmRedOpDestroy(SYMM_OP(op), c->comm));
+    return nccl_done(__func__, symmRedOpDestroy(SYMM_OP(op), c->comm));
 }
 NCCL_ALIAS(ncclRedOpDestroy);

@@ -84,6 +84,11 @@ int symm_nccl_comm_in_progress(nccl_comm *c) {
     return 0;
 }
 
+ncclResult_t symm_nccl_comm_done(const char *call, symmResult_t r) {
+    return r == symmInProgress ? symm_nccl_group_refuse(symm_nccl_unready(call))
+                               : symm_nccl_result(r);
+}
+
 ncclResult_t symm_nccl_comm_refusal(nccl_comm *c, const char *call) {
     if (nccl_comm_unready(c)) return symm_nccl_group_refuse(symm_nccl_unready(call));
     if (!(nccl_comm_refuses(c) & COMM_REVOKED)) return ncclSuccess;

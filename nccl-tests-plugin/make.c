@@ -45,11 +45,15 @@ static void mind_ends(const nccl_comm *c, symmConfig_t *mine) {
 /* How a communicator is made from another one. */
 enum { BY_SPLIT, BY_SHRINK, BY_GROW, WITHOUT_COLOR };
 
+static void is_unready(nccl_comm *c) {
+    atomic_fetch_or_explicit(&c->refuses, COMM_UNREADY, memory_order_relaxed);
+}
+
 /* It goes on behind the call, and so does what its parent does for it. */
 static void goes_behind(nccl_comm *c, nccl_comm *parent) {
     c->behind = 1;
-    atomic_fetch_or_explicit(&c->refuses, COMM_UNREADY, memory_order_relaxed);
-    if (parent) atomic_fetch_or_explicit(&parent->refuses, COMM_UNREADY, memory_order_relaxed);
+    is_unready(c);
+    if (parent) is_unready(parent);
 }
 
 /* What it begins with: the config and a record. It has a shadow if its parent has one; a new rank,
@@ -212,6 +216,18 @@ NCCL_ALIAS(ncclCommInitAll);
 
 /* ---- from another one ------------------------------------------------------------------------ */
 
+/* symm has been called, with that result. A thread that asked for the parent's state before symm
+ * began has seen it ready: so it is to be asked again. In progress, and there is none, though there
+ * is to be one: another thread makes one from the same parent. */
+static ncclResult_t after_child(const char *call, int how, nccl_comm *c, nccl_comm *parent,
+                                ncclComm_t *out, symmResult_t now) {
+    if (now == symmInProgress && parent) is_unready(parent);
+    if (now != symmInProgress || c->comm || how == WITHOUT_COLOR)
+        return symm_nccl_after(made, c, out, now);
+    made(c, out, ncclInvalidArgument);
+    return nccl_done(call, now);
+}
+
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
                            ncclConfig_t *config) {
     static const char call[] = "ncclCommSplit";
@@ -227,9 +243,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     const symmConfig_t *its = config ? &mine : NULL;
     const symmMeet_t meet =
         c->over ? symm_nccl_making_meet(c->making) : (symmMeet_t){.settle = NULL};
-    return symm_nccl_after(made, c, newcomm,
-                           c->over
-                               ? symmCommSplitMeet(parent->comm, color, key, &c->comm, its, &meet)
+    return after_child(call, how, c, parent, newcomm,
+                       c->over ? symmCommSplitMeet(parent->comm, color, key, &c->comm, its, &meet)
                                : symmCommSplit(parent->comm, color, key, &c->comm, its));
 }
 NCCL_ALIAS(ncclCommSplit);
@@ -258,8 +273,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *n
     const symmConfig_t *its = config ? &mine : NULL;
     const symmMeet_t meet =
         c->over ? symm_nccl_making_meet(c->making) : (symmMeet_t){.settle = NULL};
-    return symm_nccl_after(
-        made, c, newcomm,
+    return after_child(
+        call, BY_SHRINK, c, parent, newcomm,
         c->over ? symmCommShrinkMeet(parent->comm, excluded, n, &c->comm, its, flags, &meet)
                 : symmCommShrink(parent->comm, excluded, n, &c->comm, its, flags));
 }
@@ -284,10 +299,10 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
     if (r) return r;
     *newcomm = nccl_handle(c);
     const symmMeet_t meet = symm_nccl_making_meet(c->making);
-    return symm_nccl_after(made, c, newcomm,
-                           symmCommGrowMeet(parent ? parent->comm : NULL, nranks,
-                                            (const symmUniqueId_t *)(const void *)id, rank,
-                                            &c->comm, config || !parent ? &mine : NULL, &meet));
+    return after_child(call, BY_GROW, c, parent, newcomm,
+                       symmCommGrowMeet(parent ? parent->comm : NULL, nranks,
+                                        (const symmUniqueId_t *)(const void *)id, rank, &c->comm,
+                                        config || !parent ? &mine : NULL, &meet));
 }
 NCCL_ALIAS(ncclCommGrow);
 
@@ -310,7 +325,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     if (nccl_comm_refuses(c) & COMM_REVOKED) return over_already(call, "revoked");
     const symmResult_t r = symmCommFinalize(c->comm);
     int live = COMM_LIVE;
-    if (r) return symm_nccl_result(r);
+    if (r) return nccl_done(call, r);
     atomic_compare_exchange_strong(&c->state, &live, COMM_FINAL);
     return symm_nccl_shadow_finalize(c);
 }
@@ -338,7 +353,7 @@ static ncclResult_t end(nccl_comm *c, int state, symmResult_t (*how)(symmComm_t 
     const int failed = how == symmCommAbort || has_failed(c);
     const symmResult_t r = how(c->comm);
     while (is_aborted(r) && lives(c)) sched_yield();
-    ncclResult_t code = is_aborted(r) ? ncclSuccess : nccl_of(r);
+    ncclResult_t code = is_aborted(r) ? ncclSuccess : nccl_done("ncclCommDestroy", r);
     if (code && lives(c)) { /* refused, as in a group that uses it */
         atomic_store_explicit(&c->state, state, memory_order_release);
         return code;

@@ -171,6 +171,14 @@ static inline ncclResult_t nccl_comm_refusal(nccl_comm *c, const char *call) {
     return LIKELY(!nccl_comm_refuses(c)) ? ncclSuccess : symm_nccl_comm_refusal(c, call);
 }
 
+/* The result of a call that takes a communicator that is made. Between a look at that and the call
+ * another thread may have begun to make one from it: then symm says that it is in progress, which
+ * would mean to a program that the call was accepted. */
+ncclResult_t symm_nccl_comm_done(const char *call, symmResult_t r);
+static inline ncclResult_t nccl_done(const char *call, symmResult_t r) {
+    return LIKELY(r == symmSuccess) ? ncclSuccess : symm_nccl_comm_done(call, r);
+}
+
 /* ---- windows (window.c) ---------------------------------------------------------------------- */
 
 /* Takes the records of a communicator's windows and registrations: it has ended. */

@@ -269,7 +269,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, nc
     const symmResult_t now =
         symmWindowRegister(c->comm, buff, size, &w->win, SYMM_WIN_COLL_SYMMETRIC);
     if (!now) register_over(w, buff, size, flags);
-    return symm_nccl_after(made, w, win, now);
+    if (now != symmInProgress) return symm_nccl_after(made, w, win, now);
+    free_window(w);
+    return nccl_done(call, now);
 }
 NCCL_ALIAS(ncclCommWindowRegister);
 
@@ -289,7 +291,7 @@ static ncclResult_t drop(window *w) {
     const symmResult_t r = symmWindowDeregister(comm_of(w)->comm, w->win);
     if (r) {
         atomic_store_explicit(&w->state, WINDOW_LIVE, memory_order_release);
-        return symm_nccl_result(r);
+        return nccl_done("ncclCommWindowDeregister", r);
     }
     deregister_over(w);
     free_window(w);
