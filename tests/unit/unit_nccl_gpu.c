@@ -345,6 +345,44 @@ static void kernels_read_the_handle_of_a_window(void) {
     GK_LEFT(0);
 }
 
+/* ---- what a communicator takes --------------------------------------------------------------- */
+
+static uint64_t unused(int device) {
+    size_t left, total;
+    T_OK(symm_cuda_set(device));
+    T_EQ(symm_cu.cuMemGetInfo(&left, &total), 0);
+    return left;
+}
+
+/* By what -M 1 of nccl-tests asks, with the scratch that is the default. */
+static void takes_at_most_64_mib_of_a_gpu(int n) {
+    ncclComm_t of[8];
+    uint64_t before[8], says;
+    fake_cuda_config config = gk_config(8, 0);
+    gk_env("cuda");
+    unsetenv("SYMM_SCRATCH");
+    gk_install(&config);
+    for (int r = 0; r < n; r++) before[r] = unused(r);
+    N_OK(ncclCommInitAll(of, n, NULL));
+    for (int r = 0; r < n; r++) {
+        const uint64_t took = before[r] - unused(r);
+        N_OK(ncclCommMemStats(of[r], ncclStatGpuMemPersist, &says));
+        T_CHECKF(took <= 64 * GK_MB, "rank %d of %d takes %llu bytes", r, n,
+                 (unsigned long long)took);
+        T_CHECKF(says <= took && took - says < 2 * GK_MB, "it says %llu of %llu",
+                 (unsigned long long)says, (unsigned long long)took);
+    }
+    for (int r = 0; r < n; r++) N_OK(ncclCommDestroy(of[r]));
+    for (int r = 0; r < n; r++) T_EQ(unused(r), before[r]);
+    GK_LEFT(0);
+}
+
+static void a_communicator_takes_little_of_a_gpu(void) {
+    takes_at_most_64_mib_of_a_gpu(1);
+    takes_at_most_64_mib_of_a_gpu(2);
+    takes_at_most_64_mib_of_a_gpu(8);
+}
+
 /* ---- memory of PyTorch's --------------------------------------------------------------------- */
 
 enum { PIECES = 6, HALF = 3 };
@@ -532,6 +570,7 @@ static void a_call_asks_the_driver_what_symms_does(void) {
 
 T_MAIN(T(a_launch_leaves_the_device_as_it_was), T(every_call_leaves_the_device_as_it_was),
        T(a_group_runs_each_call_on_its_device), T(a_communicator_is_of_the_device_that_was_current),
-       T(kernels_read_the_handle_of_a_window), T(expandable_segments), T(captures_and_replays),
-       T(a_group_is_captured), T(a_registration_inside_a_capture), T(streams_come_and_go),
+       T(kernels_read_the_handle_of_a_window), T(a_communicator_takes_little_of_a_gpu),
+       T(expandable_segments), T(captures_and_replays), T(a_group_is_captured),
+       T(a_registration_inside_a_capture), T(streams_come_and_go),
        T(a_call_asks_the_driver_what_symms_does))
