@@ -109,14 +109,16 @@ typedef enum {
     ncclStatGpuMemTotal
 } ncclCommMemStat_t;
 
-/* As far as 2.29 has it; what newer versions have behind is left as the caller filled it. */
-typedef struct {
+/* As far as 2.30 has it; what newer versions have behind is left as the caller filled it. */
+typedef struct ncclCommProperties {
     size_t size;
     unsigned magic, version;
     int rank, nRanks, cudaDev, nvmlDev;
     _Bool deviceApiSupport, multimemSupport;
     int ginType;
     int nLsaTeams;
+    _Bool hostRmaSupport; /* ncclPutSignal and its like */
+    int railedGinType;
 } ncclCommProperties_t;
 
 typedef struct ncclTeam {

@@ -155,7 +155,8 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *prop
                               .nRanks = info.nranks,
                               .cudaDev = info.device,
                               .nvmlDev = info.device,
-                              .nLsaTeams = 1};
+                              .nLsaTeams = 1,
+                              .hostRmaSupport = 1};
     memcpy(props, &p, p.size < sizeof p ? p.size : sizeof p);
     return ncclSuccess;
 }

@@ -102,6 +102,7 @@ compare_header() { # header
         "$(diff <("$dir/theirs") <("$dir/ours") 2>&1; shown)"
     conforms "$1" "$version"
     reads_windows "$inc" "$version"
+    compare_properties "$inc" "$version"
 }
 # The conformance program, compiled with that header, under mpirun.
 conforms() { # header version
@@ -179,6 +180,33 @@ CC
     "$cxx" -w "$dir/device.cc" -o "$dir/device" 2>"$dir/err"
     t_expect "$name" "0x870010024 0x470010024" "$("$dir/device"; shown)"
     rm -f "$dir/device"
+}
+# The record that tells what a communicator has, which nccl.h has in a header of device code.
+compare_properties() { # folder with nccl_device/, version
+    local core=$1/nccl_device/core.h fields
+    grep -q '^struct ncclCommProperties {' "$core" 2>/dev/null || return 0 # before 2.29
+    fields=$(awk '/^struct ncclCommProperties \{/, /^\};/' "$core" |
+        sed -nE 's/^ *(unsigned )?\w+ (\w+);$/\2/p')
+    printed() {
+        echo '#include <stddef.h>
+#include <stdio.h>
+#include <stdbool.h>'
+        cat
+        echo 'int main(void) {'
+        for f in $fields; do
+            echo "printf(\"$f %zu\\n\", offsetof(struct ncclCommProperties, $f));"
+        done
+        echo 'printf("%zu\n", sizeof(struct ncclCommProperties)); return 0; }'
+    }
+    {
+        echo 'typedef int ncclGinType_t;'
+        awk '/^struct ncclCommProperties \{/, /^\};/' "$core"
+    } | printed >"$dir/theirs.c"
+    echo '#include "abi.h"' | printed >"$dir/ours.c"
+    $cc "$dir/theirs.c" -o "$dir/theirs" 2>"$dir/err" &&
+        $cc -Iinclude -Inccl-tests-plugin "$dir/ours.c" -o "$dir/ours" 2>>"$dir/err"
+    t_empty "what a communicator has is told as $2 declares it ($(echo "$fields" | wc -w) fields)" \
+        "$(diff <("$dir/theirs") <("$dir/ours") 2>&1; shown)"
 }
 if [ -z "$(headers)" ]; then
     t_skip "declarations are those of nccl.h" "needs nccl.h (NCCL_HOME says where)"

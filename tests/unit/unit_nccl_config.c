@@ -239,6 +239,29 @@ static void what_is_not_served_says_so(void) {
     N_OK(ncclCommDestroy(comm));
 }
 
+/* Programs ask before they use what NCCL may not have: one-sided calls are there, device
+ * communicators are not. Nothing is written behind what the caller's version has. */
+static void what_a_communicator_has(void) {
+    static const size_t sizes[] = {sizeof(ncclCommProperties_t),
+                                   offsetof(ncclCommProperties_t, hostRmaSupport),
+                                   offsetof(ncclCommProperties_t, nLsaTeams)};
+    ncclComm_t comm;
+    N_OK(ncclCommInitAll(&comm, 1, NULL));
+    for (int i = 0; i < 3; i++) {
+        ncclCommProperties_t p;
+        memset(&p, 0xa5, sizeof p);
+        p.size = sizes[i];
+        p.magic = NCCL_API_MAGIC;
+        p.version = i ? 22903 : 23007;
+        N_OK(ncclCommQueryProperties(comm, &p));
+        T_CHECK(p.rank == 0 && p.nRanks == 1 && p.cudaDev == -1 && p.size == sizes[i]);
+        T_CHECK(!p.deviceApiSupport && !p.multimemSupport && !p.ginType);
+        if (!i) T_CHECK(p.nLsaTeams == 1 && p.hostRmaSupport && !p.railedGinType);
+        for (size_t at = sizes[i]; at < sizeof p; at++) T_EQ(((unsigned char *)&p)[at], 0xa5);
+    }
+    N_OK(ncclCommDestroy(comm));
+}
+
 /* NCCL's own, from 2.27 to 2.30; those of signals and properties came with 2.29. */
 static void codes_of_small_mistakes(void) {
     T_EXPECT_WARNINGS();
@@ -296,5 +319,5 @@ static void bad_arguments_of_creation(void) {
 T_MAIN(T(fields_lie_where_nccl_has_them), T(every_version_is_read),
        T(fields_of_newer_versions_are_not_looked_at), T(what_is_out_of_range_is_named),
        T(configs_of_calls), T(codes_are_nccls), T(the_last_error_is_the_processs),
-       T(handles_that_are_none), T(what_is_not_served_says_so), T(codes_of_small_mistakes),
-       T(bad_arguments_of_creation))
+       T(handles_that_are_none), T(what_is_not_served_says_so), T(what_a_communicator_has),
+       T(codes_of_small_mistakes), T(bad_arguments_of_creation))
