@@ -104,6 +104,10 @@ static void what_is_out_of_range_is_named(void) {
     refused(WITH(splitShare, 2), "splitShare=2");
     refused(WITH(CTAPolicy, 4), "CTAPolicy=4");
     refused(WITH(nvlinkCentricSched, 2), "nvlinkCentricSched=2");
+    refused(WITH(graphUsageMode, 3), "graphUsageMode=3: must be 0 to 2");
+    refused(WITH(numRmaCtx, -1), "numRmaCtx=-1: must be at least 0");
+    refused(WITH(maxP2pPeers, 0), "maxP2pPeers=0: must be at least 1");
+    refused(WITH(graphStreamOrdering, 2), "graphStreamOrdering=2");
     ncclConfig_t c = WITH(minCTAs, 8);
     c.maxCTAs = 4;
     refused(c, "minCTAs=8 is more than maxCTAs=4");
