@@ -18,6 +18,9 @@
 #                      GPUs or more
 #   nccl-PROGRAM-RANKS a program of nccl-tests under symm-run, with each of its options that
 #                      changes what NCCL is asked for; where NCCL_TESTS names its directory
+#   columns-COLLECTIVE-RANKS   whether nccl-tests shows what symm-perf does: its times over NCCL and
+#                      under symm-run, in turns, beside those of symm-perf; where NCCL_TESTS names
+#                      its directory, a GPU for each rank
 #   decode-RANKS       tests/torch/torch_decode.py, over NCCL with and without its graph mixing, and
 #                      under symm-run; where torchrun is, a GPU for each rank
 #   torch-CASE-RANKS   a case of tests/torch/torch_train.py under symm-run, compared with gloo;
@@ -80,6 +83,10 @@ nccl_parts() {
     for ranks in $(rank_counts); do
         for program in "$NCCL_TESTS"/*_perf; do
             [ ! -x "$program" ] || echo "nccl-$(basename "$program")-$ranks"
+        done
+        for collective in all_reduce all_gather reduce_scatter alltoall broadcast; do
+            [ "$ranks" -gt "$devices" ] || [ ! -x "$NCCL_TESTS/${collective}_perf" ] ||
+                echo "columns-$collective-$ranks"
         done
     done
 }
@@ -205,6 +212,27 @@ part_nccl() { # program ranks
     done <"$dir/options"
     echo "$passed passed, $failed failed, 0 skipped"
 }
+# Graphs, windows, out of place; the least of three rounds. nccl-tests runs over the NCCL that
+# symm-perf finds.
+part_columns() { # collective ranks
+    find_nccl
+    seen=$dir/columns
+    rm -rf "$seen" && mkdir -p "$seen"
+    sizes='-b 1K -e 64M -f 4 -R 2'
+    # shellcheck disable=SC2086 # words
+    launch "$2" "$BIN/symm-perf" "$1" $sizes -G 2 -n 40 --rounds 5 $vs >"$seen/perf.1"
+    for round in 1 2 3; do
+        for run in nccl symm; do
+            under='env'
+            [ $run != symm ] || under=$BIN/symm-run
+            # shellcheck disable=SC2086 # words
+            launch "$2" env ${PERF_NCCL_LIB:+"LD_LIBRARY_PATH=${PERF_NCCL_LIB%/*}"} "$under" \
+                "$NCCL_TESTS/${1}_perf" $sizes -G 4 -n 20 -w 5 >"$seen/$run.$round" </dev/null
+        done
+    done
+    awk -f scripts/columns.awk "$seen"/* && failed=0 || failed=1
+    echo "$((1 - failed)) passed, $failed failed, 0 skipped"
+}
 trained() { # ranks backend case [wrapper]: the case's line
     timeout 240 ${4:+"$4"} torchrun --standalone --nproc-per-node "$1" \
         tests/torch/torch_train.py "$2" "$3" 2>"$dir/torch.txt" | grep "^$3: "
@@ -301,6 +329,7 @@ run_part() { # part
     torture) part_torture ;;
     tune-*) part_tune "$rest" ;;
     table-*) part_table "${rest%-*}" "${rest##*-}" ;;
+    columns-*) part_columns "${rest%-*}" "${rest##*-}" ;;
     nccl-*) part_nccl "${rest%-*}" "${rest##*-}" ;;
     decode-*) part_decode "$rest" ;;
     torch-*) part_torch "${rest%-*}" "${rest##*-}" ;;

@@ -142,6 +142,33 @@ t_equal "nccl-tests with a GPU for each rank, in processes and in one" \
 t_equal "ranks that share GPUs, in processes alone" '13 passed, 0 failed, 0 skipped' \
     "$(nccl none 4)"
 t_equal "a wrong word fails" '19 passed, 3 failed, 0 skipped' "$(nccl '-d all -o all' 2)"
+# symm-perf has NCCL twice as slow. nccl-tests takes 8 us over NCCL, under symm-run as asked.
+# shellcheck disable=SC2016 # $STUB_UNDER
+columns() { # us under symm-run, a size more of one table
+    printf '#!/bin/sh\necho "1024 256 float sum -1 4 1 1 0 8 1 1 2x"\n%s' "$2" \
+        >"$dir/fake-bin/symm-perf"
+    printf '#!/bin/sh\necho "1024 256 float sum -1 ${STUB_UNDER:-8} 1 1 0 9 1 1 0"\n' \
+        >"$dir/nccl-tests/all_reduce_perf"
+    printf '#!/bin/sh\nSTUB_UNDER=%s exec "$@"\n' "$1" >"$dir/fake-bin/symm-run"
+    chmod +x "$dir"/fake-bin/*
+    PERF='' BIN=$dir/fake-bin PATH=$dir/fake-bin:$PATH MPIRUN=mpirun NCCL_TESTS=$dir/nccl-tests \
+        scripts/campaign.sh part columns-all_reduce-2 2>/dev/null | tail -n 2 | xargs |
+        sed 's/# geometric mean: symm-perf 2.00x, nccl-tests //'
+}
+t_equal "nccl-tests shows what symm-perf does" \
+    '1.95x, -2.4 % apart 1 passed, 0 failed, 0 skipped' \
+    "$(columns 4.1 '')"
+t_equal "it shows less" \
+    '1.86x, -7.0 % apart 0 passed, 1 failed, 0 skipped' \
+    "$(columns 4.3 '')"
+t_equal "it lacks a size" \
+    '2.00x, +0.0 % apart 0 passed, 1 failed, 0 skipped' \
+    "$(columns 4 'echo "4096 1 float sum -1 4 1 1 0 8 1 1 2x"')"
+t_equal "it shows nothing" '# no size is in every table 0 passed, 1 failed, 0 skipped' \
+    "$(columns x '')"
+t_equal "there is such a part where there is such a program" 'columns-all_reduce-2' \
+    "$(NCCL_TESTS=$dir/nccl-tests scripts/campaign.sh list columns | xargs)"
+printf '#!/bin/sh\nexec "$@"\n' >"$dir/fake-bin/symm-run"
 # shellcheck disable=SC2016 # $5 and $6 are the backend and the case
 printf '#!/bin/sh\necho "$6: $(cat "%s/said.$5")"\n' "$dir" >"$dir/fake-bin/torchrun"
 chmod +x "$dir"/fake-bin/*
