@@ -256,8 +256,9 @@ static void a_source_is_the_programs_again(void) {
         const uint64_t seed = 14000 + first_seed() + i;
         draw_calls(seed);
         const sample *s = &k.call[k.calls - 1];
-        const int loads = is_pulled(s) || (by_copies(s) && way_of(s) == COPIED) ||
-                          (symm_kernels[s->plan.kernel].relay && way_of(s) == PULLED);
+        const int loads =
+            is_pulled(s) || (by_copies(s) && way_of(s) == COPIED) ||
+            (symm_kernels[s->plan.kernel].relay && way_of(s) <= PULLED_OFF && way_of(s) >= PULLED);
         pulled += loads;
         for (int c = 0; c < k.calls && (loads || i % 40 == 0); c++) model_call(&k.call[c]);
         if (loads || i % 40 == 0) {
@@ -281,8 +282,9 @@ static void a_source_is_the_programs_again(void) {
 
 /* ---- windows of a rank that has aborted ---- */
 
-static int
-    loads_only; /* draw_direct: an all_reduce of two ranks that is small enough to be loaded */
+/* draw_direct: an all_reduce of two ranks that is small enough to be loaded; a reduce that loads,
+ * with a factor of each rank. */
+static int loads_only, factors;
 
 /* One call of a direct kernel straight between windows, one warp on each rank; each kernel in turn.
  * odd: bytes off a multiple of 16. */
@@ -295,21 +297,24 @@ static void draw_direct(uint64_t seed, int n, unsigned odd) {
     for (int id = 0; id < SYMM_KERNEL_COUNT; id++)
         if (symm_kernels[id].staged && symm_kernels[id].stages_dst && varies(id) == k.uneven)
             direct[count++] = id;
-    const symm_kernel_row *row =
-        &symm_kernels[loads_only ? (int)SYMM_KERNEL_AR_DIRECT : direct[seed % (unsigned)count]];
+    const symm_kernel_row *row = &symm_kernels[loads_only ? (int)SYMM_KERNEL_AR_DIRECT
+                                               : factors  ? (int)SYMM_KERNEL_RD_DIRECT
+                                                          : direct[seed % (unsigned)count]];
     forced[row->coll] = (int16_t)(row - symm_kernels);
     sample *s = &k.call[0];
     memset(s, 0, sizeof *s);
     s->call = (symm_call){.coll = row->coll,
                           .count = loads_only                     ? EMU_AR_PULL_MOST
                                    : coll_parts(row->coll, n) > 1 ? 24 << 10
+                                   : factors                      ? 3000
                                                                   : 48 << 10,
-                          .type = symmUint8,
-                          .esize = 1,
-                          .op = SYMM_OP_SUM,
+                          .type = factors ? symmBfloat16 : symmUint8,
+                          .esize = 1u << factors,
+                          .op = factors ? SYMM_OP_PREMUL : SYMM_OP_SUM,
                           /* who writes into rank 0's window */
                           .root = symm_colls[row->coll].root_gives ? n - 1 : 0};
-    if (in_two_hops(row->coll, n)) odd = 0; /* there they do not go between windows */
+    /* in staging's second hop they do not go between windows */
+    if (in_two_hops(row->coll, n) && !factors) odd = 0;
     if (k.uneven) s->v.n = n;
     const symm_plan_env env = {.nranks = n,
                                .gpu = 1,
@@ -417,6 +422,44 @@ static void a_rank_that_has_left_is_not_begun_with(void) {
                  (unsigned long long)seed - 13000, changed(0, WINDOW));
         end();
     }
+}
+
+/* ---- a factor that comes late ---- */
+
+/* A rank has from the last one all that a direct kernel begins with, and no factor. */
+static int lacks_a_factor(int rank) {
+    int all;
+    const symm_gpu_ctl *ctl = (const symm_gpu_ctl *)(void *)(k.flat + (uint64_t)rank * STRIDE);
+    const symm_gpu_inbox *in = &ctl->inbox[k.n - 1];
+    const uint32_t epoch = epochs_of(rank, &all) + 1, at = epoch & 1u;
+    return in->sig[at] >> 32 == epoch && in->src_off[at][3] == epoch &&
+           in->dst_off[at][3] == epoch && in->scalar[at][3] != epoch;
+}
+static void rank_0_goes_before_it(void *arg, uint64_t step) {
+    if (!leaver.hold && (lacks_a_factor(1) || lacks_a_factor(2))) leaver.hold = step;
+    if (leaver.hold) rank_0_aborts(arg, step);
+}
+
+/* Who has waited for one while rank 0 left writes nothing to it, nor the bytes at the ends. Cases
+ * in which no lane happens to look at the end of its wait. */
+static void a_late_factor_does_not_let_ranks_write(void) {
+    static const uint64_t found[] = {299, 456, 584, 689};
+    char why[256] = "";
+    factors = 1;
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
+        const uint64_t seed = 18000 + found[i];
+        draw_direct(seed, 4, 6);
+        leaver.at = leaver.hold = 0, leaver.aborted = leaver.over = 0;
+        emu_between(rank_0_goes_before_it, NULL);
+        T_CHECKF(!emu_run(k.launch, k.n, 1, seed, why, sizeof why), "seed %llu: %s",
+                 (unsigned long long)seed, why);
+        emu_between(NULL, NULL);
+        T_CHECKF(leaver.over && !changed(0, WINDOW),
+                 "seed %llu: %u bytes of its window have changed", (unsigned long long)seed,
+                 changed(0, WINDOW));
+        end();
+    }
+    factors = 0;
 }
 
 /* ---- counts that differ ---- */
@@ -529,4 +572,5 @@ T_MAIN(T_TIMEOUT(every_kernel_in_any_order, 180), T(long_messages_through_stagin
        T(ranks_that_differ_all_leave), T(a_rank_that_has_ended_may_leave),
        T(a_source_is_the_programs_again), T(an_aborted_ranks_windows_are_left_alone),
        T(who_is_not_there_is_told_nothing), T(the_same_by_loads), T(the_same_with_counts_per_rank),
-       T(a_rank_that_has_left_is_not_begun_with), T(a_barrier_orders_what_was_stored_before_it))
+       T(a_rank_that_has_left_is_not_begun_with), T(a_late_factor_does_not_let_ranks_write),
+       T(a_barrier_orders_what_was_stored_before_it))

@@ -139,7 +139,10 @@ DEV void pull_slice(run &r, const places &at, uint64_t from, uint64_t end, char 
     for (int last = blockIdx.x || threadIdx.x ? 2 : 0; last < 2; last++) {
         const unsigned bytes = last ? tail : lead;
         const uint64_t i = last ? end - from - tail : 0;
-        if (bytes) store_bytes<4>(to + i, end_sum<T, OP>(r, at, from + i, bytes), bytes);
+        if (!bytes) continue;
+        look_over(r); /* it may have waited for factors since the last look */
+        const uint4 sum = end_sum<T, OP>(r, at, from + i, bytes);
+        if (!r.over) store_bytes<4>(to + i, sum, bytes);
     }
     pulled<N> w = {{}, to + lead, 0, end - from - lead - tail};
 #pragma unroll
