@@ -130,6 +130,16 @@ static void nothing_is_copied_from_no_window(void) {
                      0, &plan));
     T_CHECK(!plan.zeroCopySend && plan.zeroCopyRecv);
     T_MSG(plan.reason, "copy engines need all ranks' sources at one place of a window");
+    /* without lines the kernel stores it straight into windows, or stages it if its result is in
+     * none */
+    symm_comm *c = gk_inside(comms[0]);
+    c->params.relay = SYMM_RELAY_STAGING;
+    c->windows.version++; /* what is remembered of calls ends */
+    T_OK(symmExplain(comms[0], symmCollAllGather, loose, buf[0] + HALF, COUNT, symmInt32, symmSum,
+                     0, &plan));
+    T_CHECK(plan.zeroCopySend && plan.zeroCopyRecv && !strstr(plan.reason, "staged through"));
+    c->params.relay = SYMM_RELAY_AUTO;
+    c->windows.version++;
     T_OK(symmExplain(comms[0], symmCollAllGather, buf[0], loose, COUNT, symmInt32, symmSum, 0,
                      &plan));
     T_STREQ(plan.kernel, "all_gather_copies");

@@ -53,7 +53,9 @@ typedef struct {
     int relay;  /* GPUs: the kernel whose lines it may send instead; 0: none */
     int copies; /* GPUs: copy engines move the data (copies.h), and this kernel ends the call; 0:
                  * not so */
-    int stages_src, stages_dst; /* a buffer in no window goes through scratch */
+    /* A buffer in no window goes through scratch. Sources, on GPUs, 2: only if lines are taken, or
+     * the result is in none either. */
+    int stages_src, stages_dst;
 } symm_kernel_row;
 
 extern const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT];

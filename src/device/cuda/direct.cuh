@@ -7,7 +7,8 @@
  * alignment (address mod 16). All ranks get the same answer, because they use the same words.
  *   - Yes: they load and store in the windows, 16 bytes at once. The bytes before the first
  *     multiple of 16 and after the last one go separately.
- *   - No: all ranks go through scratch.
+ *   - No: all ranks go through scratch; or, where only the results are in windows, by the rows of
+ *     each result (all_gather, hop_direct).
  * A ready word also says that its sender's kernel has begun, so that its buffers may be read and
  * written.
  *

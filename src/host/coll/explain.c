@@ -117,6 +117,13 @@ static symmResult_t all_equal(const symm_comm *c, symm_coll *k, symm_extent *ext
     return symm_counts_read(k, &(symm_counts){side, side}, c->rank, c->nranks, extents);
 }
 
+/* Whether this rank's source goes through scratch. */
+static int stages_source(const symm_launch *l, const symm_kernel_row *row) {
+    const int straight = row->stages_src == 2 && l->comm->cuda && !l->plan.line_warps &&
+                         l->args.dst_off != SYMM_STAGED;
+    return row->stages_src && !straight && l->in && l->args.src_off == SYMM_STAGED;
+}
+
 static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
     symm_launch l;
     symm_extent extents[SYMM_EXTENTS];
@@ -130,7 +137,7 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
                                      ? &symm_kernels[own->copies]
                                      : own;
     snprintf(p.kernel, sizeof p.kernel, "%s", own->name);
-    p.zeroCopySend = !row->stages_src || !l.in || l.args.src_off != SYMM_STAGED;
+    p.zeroCopySend = !stages_source(&l, row);
     p.zeroCopyRecv = !row->stages_dst || !l.out || l.args.dst_off != SYMM_STAGED;
     /* What the caller can change comes first. */
     if (l.call.swapped)
