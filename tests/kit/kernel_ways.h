@@ -74,6 +74,8 @@ static int has_way(const symm_kernel_row *own, int way) {
     const symm_kernel_row *row = ends((int)(own - symm_kernels));
     const int uneven = symm_coll_varies(&symm_colls[row->coll]);
     if (way == COPIED) return own->copies != 0;
+    /* seldom drawn: of two ranks, one result in no window; the kernel that ends it is seen so */
+    if (way == STAGED && own->copies && own->max_ranks == 2) return 0;
     if (way == PULLED || way == PULLED_OFF) return reduces_in_windows(row) && !uneven;
     if (way == BY_RESULTS) return row->coll == symmCollAllGather && row->relay;
     if (row->relay) return 1;
