@@ -30,6 +30,9 @@ enum {
     SYMM_K_AHEAD = 32
 };
 enum { SYMM_CAST_SRC = 1, SYMM_CAST_DST = 2 };
+/* Of sources: on GPUs one in no window goes through scratch only if lines are taken, or if the
+ * result is in no window either. */
+enum { SYMM_STAGES_SOME = 2 };
 #define SYMM_K_GOES_AHEAD (SYMM_K_ORDERED | SYMM_K_HOST | SYMM_K_AHEAD)
 #define SYMM_K_GPU_SUM    (SYMM_K_ORDERED | SYMM_K_GPU | SYMM_K_TYPED)
 
@@ -53,8 +56,7 @@ typedef struct {
     int relay;  /* GPUs: the kernel whose lines it may send instead; 0: none */
     int copies; /* GPUs: copy engines move the data (copies.h), and this kernel ends the call; 0:
                  * not so */
-    /* A buffer in no window goes through scratch. Sources, on GPUs, 2: only if lines are taken, or
-     * the result is in none either. */
+    /* 1: a buffer in no window goes through scratch. Of sources also SYMM_STAGES_SOME. */
     int stages_src, stages_dst;
 } symm_kernel_row;
 

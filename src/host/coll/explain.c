@@ -119,8 +119,8 @@ static symmResult_t all_equal(const symm_comm *c, symm_coll *k, symm_extent *ext
 
 /* Whether this rank's source goes through scratch. */
 static int stages_source(const symm_launch *l, const symm_kernel_row *row) {
-    const int straight = row->stages_src == 2 && l->comm->cuda && !l->plan.line_warps &&
-                         l->args.dst_off != SYMM_STAGED;
+    const int straight = row->stages_src == SYMM_STAGES_SOME && l->comm->cuda &&
+                         !l->plan.line_warps && l->args.dst_off != SYMM_STAGED;
     return row->stages_src && !straight && l->in && l->args.src_off == SYMM_STAGED;
 }
 
