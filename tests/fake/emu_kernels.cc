@@ -164,6 +164,7 @@ static const struct {
     RANKS_(all_gather_ll) RANKS_(all_gather_push_ll128) RANKS_(all_gather_direct)
     TYPES(reduce_scatter_ll) TYPES(reduce_scatter_push_ll128) TYPES(reduce_scatter_staged)
     TYPES(reduce_ll) TYPES(reduce_push_ll128) TYPES(reduce_2hop_direct)
+    MORE_TYPES_(all_reduce_multicast_packet)
     MORE_TYPES_(reduce_2shot_ll128) MORE_(broadcast_2shot_ll128)
     RANKS_(alltoall_ll) RANKS_(alltoall_push_ll128) RANKS_(alltoall_direct)
     RANKS_(broadcast_ll) RANKS_(broadcast_push_ll128) RANKS_(broadcast_2hop_direct)

@@ -9,6 +9,11 @@
 DEV void alias_fence(void) {
     emu_cast_fence();
 }
+DEV void multicast_store8(char *p, uint32_t low, uint32_t high) {
+    const uint32_t v[2] = {low, high};
+    emu_turn(EMU_STORES);
+    emu_cast_store(p, v, sizeof v);
+}
 DEV void multicast_store16(char *p, uint4 v) {
     emu_turn(EMU_STORES);
     emu_cast_store(p, (const void *)&v, sizeof v);

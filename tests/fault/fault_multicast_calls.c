@@ -24,12 +24,12 @@ static int counted(const void *at, uint64_t bytes, uint64_t base, uint64_t strid
     return symm_vmm_host_multicast_is(at, bytes, base, stride, n, which);
 }
 
-/* Every kernel over the range is forced. */
+/* Every kernel is forced that takes buffers over the range. */
 static void force(void) {
     static char names[512];
     size_t at = 0;
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
-        if (symm_kernels[k].multicast)
+        if (symm_kernels[k].multicast & (SYMM_CAST_SRC | SYMM_CAST_DST))
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? "," : "",
                                    symm_kernels[k].name);
     T_CHECK(at > 0 && at < sizeof names);
@@ -263,6 +263,36 @@ static void graphs_go_over_it_too(void) {
     hk_processes(RANKS, replays, NULL);
 }
 
+/* Small ones in packets, of any count, from buffers anywhere: the driver is asked for each. */
+static void packets(void *arg) {
+    static const size_t few[] = {1, 5, 255, 1024, 1025, 2048};
+    static const symmRedOp_t ops[] = {symmSum, symmMax, symmMin, symmAvg};
+    hk *k = arg;
+    int *buf[2], *plain = calloc(2, 32 << 10);
+    T_CHECK(plain != NULL);
+    two_buffers(k, buf);
+    for (int j = 0; j < 6; j++)
+        for (int i = 0; i < 8; i++) {
+            const call x = {symmCollAllReduce, few[j], ops[i % 4], 0, i & 1};
+            const uint64_t before = launches(k, symmCollAllReduce);
+            const int odd = i % 3 == k->rank;
+            asked = 0;
+            run(k, &x, odd ? plain : buf[0] + i, odd ? plain + (32 << 10) / 4 : buf[1] + 1, NULL);
+            T_EQ(launches(k, symmCollAllReduce), before + 1);
+            T_EQ(asked, (few[j] * 4 + SYMM_PACKET_BYTES - 1) / SYMM_PACKET_BYTES);
+        }
+    free_both(k, buf);
+    free(plain);
+}
+static void small_ones_go_in_packets(void) {
+    T_EXPECT_WARNINGS();
+    force();
+    setenv("SYMM_ALGO", "all_reduce_multicast_packet", 1);
+    for (int n = RANKS; n <= MK_MOST; n += 2) hk_processes(n, packets, NULL);
+    setenv("SYMM_CTAS", "3", 1);
+    hk_processes(RANKS, packets, NULL);
+}
+
 /* ---- not over the range ---------------------------------------------------------------------- */
 
 /* In no window, at one address in all processes. */
@@ -458,6 +488,6 @@ static void memory_that_is_gone_is_an_error(void) {
 }
 
 T_MAIN(T(every_collective_goes_over_the_range), T(windows_of_several_pieces),
-       T(graphs_go_over_it_too), T(other_buffers_go_another_way), T(both_ways_in_turn),
-       T(epochs_wrap), T(another_communicators_windows_over_it), T(ranks_that_disagree_are_told),
-       T(memory_that_is_gone_is_an_error))
+       T(graphs_go_over_it_too), T(small_ones_go_in_packets), T(other_buffers_go_another_way),
+       T(both_ways_in_turn), T(epochs_wrap), T(another_communicators_windows_over_it),
+       T(ranks_that_disagree_are_told), T(memory_that_is_gone_is_an_error))

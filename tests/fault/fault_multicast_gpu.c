@@ -129,6 +129,38 @@ static void kernels_rank(int rank, int n, void *arg) {
     T_OK(symmCommDestroy(comm));
     GK_LEFT(0);
 }
+/* Scratch is bound where there are objects at all, and what is not in a window goes there. */
+static void packets_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    float *buf;
+    symmExplain_t plan = {.size = sizeof plan};
+    start();
+    setenv("SYMM_ALGO", "all_reduce_multicast_packet", 1);
+    if (rank == f->victim) fake_cuda_fail("cuMulticastBindMem", 0, SYMM_CUDA_ERROR_NOT_PERMITTED);
+    symmComm_t comm = open_rank(f, rank, n);
+    T_EQ(has_multicast(comm), 1);
+    T_OK(symmMemAlloc((void **)&buf, 4096));
+    T_OK(symmAllReduce(buf, buf, 3, symmFloat32, symmMax, comm, NULL));
+    T_OK(symmExplain(comm, symmCollAllReduce, buf, buf, 3, symmFloat32, symmMax, 0, &plan));
+    const gk_launch l = gk_last(rank);
+    if (f->victim < 0) {
+        T_CHECKF(strstr(l.kernel, "all_reduce_multicast_packet"), "%s", l.kernel);
+        T_CHECKF(!strstr(plan.reason, "not over"), "%s", plan.reason);
+        fake_cuda_all_bound((char *)(uintptr_t)(l.args.gpu.multicast + l.args.scratch.gpu.ll_off),
+                            2 * (unsigned)n * l.args.scratch.gpu.ll_slot, n);
+    } else {
+        T_CHECKF(strstr(l.kernel, "all_reduce_ll"), "%s", l.kernel);
+        T_MSG(plan.reason, "scratch could not be bound");
+    }
+    kit_barrier(&f->k, n);
+    T_OK(symmMemFree(buf));
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void packets_go_where_scratch_is_bound(void) {
+    T_EXPECT_WARNINGS();
+    for (int victim = -1; victim < RANKS; victim++) T_FORK(RANKS, packets_rank, fk_new(victim, 0));
+}
 static void kernels_use_the_range(void) {
     T_EXPECT_WARNINGS();
     T_FORK(RANKS, kernels_rank, fk_new(0, 0));
@@ -310,7 +342,8 @@ static void a_veto_counts_for_each_communicator(void) {
     T_FORK(2, vetoed_later, fk_new(0, 0));
 }
 
-T_MAIN(T(windows_are_bound), T(kernels_use_the_range), T(a_refused_call_keeps_unicast),
-       T(the_driver_may_change_its_mind), T(not_ready_is_tried_again_by_all),
-       T(memory_that_does_not_fit_keeps_unicast), T(ranks_that_share_a_gpu_have_none),
-       T(nothing_is_looked_up_unless_asked_for), T(a_veto_counts_for_each_communicator))
+T_MAIN(T(windows_are_bound), T(kernels_use_the_range), T(packets_go_where_scratch_is_bound),
+       T(a_refused_call_keeps_unicast), T(the_driver_may_change_its_mind),
+       T(not_ready_is_tried_again_by_all), T(memory_that_does_not_fit_keeps_unicast),
+       T(ranks_that_share_a_gpu_have_none), T(nothing_is_looked_up_unless_asked_for),
+       T(a_veto_counts_for_each_communicator))

@@ -88,7 +88,8 @@ static void launch_cast(const sample *s, const symm_plan_env *env, int rank, int
         l->args.flags |= SYMM_ARG_CAST_DST;
 }
 
-static void draw_casts(uint64_t seed) {
+/* Some ranks, and a range over all that they have. */
+static void open_range(uint64_t seed) {
     static const int ranks[] = {3, 3, 4, 4, 5, 8};
     k.random = seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < 8; i++) draw(2);
@@ -97,6 +98,9 @@ static void draw_casts(uint64_t seed) {
         cast.at = mmap(NULL, STRIDE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     T_CHECK(cast.at != MAP_FAILED);
     emu_multicast(cast.at, STRIDE, k.flat, STRIDE, k.n);
+}
+static void draw_casts(uint64_t seed) {
+    open_range(seed);
     const symm_plan_env env = {.nranks = k.n,
                                .gpu = 1,
                                .sms = 2,
@@ -169,17 +173,90 @@ static void other_ways_leave_the_range_alone(void) {
     }
 }
 
+/* ---- packets --------------------------------------------------------------------------------- */
+
+/* Calls of any size that packets have room for, of any reduction, with buffers anywhere; now and
+ * then they go to one peer after the other, through the same places of scratch. */
+static void draw_packet(sample *s, const symm_plan_env *base) {
+    const int t = (int)draw(3);
+    const uint64_t most = draw(3) ? 600 : base->scratch.gpu.ll_slot / 2;
+    memset(s, 0, sizeof *s);
+    s->call = (symm_call){.coll = symmCollAllReduce,
+                          .type = types[t].type,
+                          .esize = types[t].size,
+                          .op = draw(2) ? SYMM_OP_SUM : draw(SYMM_OP_COUNT),
+                          .count = 1 + draw((uint32_t)most / types[t].size)};
+    int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
+    const int kernel = draw(4) ? SYMM_KERNEL_AR_CAST_PACKET : SYMM_KERNEL_AR_LL;
+    forced[symmCollAllReduce] = (int16_t)kernel;
+    symm_plan_env env = *base;
+    env.forced = forced;
+    env.ctas = 1 + (int)draw(2);
+    env.threads = 32 * (1 + (int)draw(3));
+    s->plan = symm_plan_make(&env, &s->call);
+    T_EQ(s->plan.kernel, kernel);
+    place(s);
+}
+/* Stores of the calls' packets: two for 8 bytes of each rank, each of which goes to all. */
+static uint64_t draw_packets(uint64_t seed) {
+    uint64_t stores = 0;
+    open_range(seed);
+    const symm_plan_env env = {.nranks = k.n,
+                               .gpu = 1,
+                               .sms = 2,
+                               .multicast = 1,
+                               .cast_scratch = 1,
+                               .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
+    k.calls = 2 + (int)draw(CALLS - 1);
+    for (int c = 0; c < k.calls; c++) {
+        sample *s = &k.call[c];
+        draw_packet(s, &env);
+        if (s->plan.kernel == SYMM_KERNEL_AR_CAST_PACKET)
+            stores += (s->call.count * s->call.esize + 7) / 8 * 2 * (unsigned)(k.n * k.n);
+        for (int r = 0; r < k.n; r++) {
+            launch_call(s, &env, r, &k.launch[r * k.calls + c]);
+            k.launch[r * k.calls + c].args.gpu.multicast = (uint64_t)(uintptr_t)cast.at;
+        }
+    }
+    return stores;
+}
+static void packets_go_to_all_at_once(void) {
+    symm_reduce_init();
+    for (int i = 0; i < cases(150); i++) {
+        const uint64_t seed = 11000 + first_seed() + (unsigned)i;
+        char why[256] = "", text[1024];
+        const uint64_t stores = draw_packets(seed), before = emu_cast_uses();
+        for (int c = 0; c < k.calls; c++) model_call(&k.call[c]);
+        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        describe(text, sizeof text);
+        T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed - 11000, k.n, why,
+                 text);
+        windows_are_as_modelled(seed - 11000);
+        T_CHECKF(emu_cast_uses() == before + stores, "T_SEED=%llu: %llu stores, not %llu;%s",
+                 (unsigned long long)seed - 11000, (unsigned long long)(emu_cast_uses() - before),
+                 (unsigned long long)stores, text);
+        end();
+    }
+}
+
 /* ---- kernels that leave ---------------------------------------------------------------------- */
 
+/* Large ones and packets in turn. */
+static void draw_either(uint64_t seed) {
+    if (seed % 2)
+        draw_packets(seed);
+    else
+        draw_casts(seed);
+}
 static void an_abort_at_any_step_ends_all(void) {
-    for (int i = 0; i < cases(30); i++) {
+    for (int i = 0; i < cases(60); i++) {
         const uint64_t seed = 5000 + first_seed() + (unsigned)i;
         char why[256] = "";
-        draw_casts(seed);
+        draw_either(seed);
         emu_between(count_steps, NULL);
         T_CHECK(!emu_run(k.launch, k.n, k.calls, seed, why, sizeof why));
         end();
-        draw_casts(seed);
+        draw_either(seed);
         spoiler.at = 1 + draw((uint32_t)steps_so_far), spoiler.rank = (int)draw((uint32_t)k.n);
         spoiler.done = 0;
         emu_between(abort_at, NULL);
@@ -271,5 +348,5 @@ static void ranks_that_differ_all_leave(void) {
 }
 
 T_MAIN(T_TIMEOUT(calls_in_any_order, 120), T(other_ways_leave_the_range_alone),
-       T(an_abort_at_any_step_ends_all), T(an_aborted_ranks_windows_are_left_alone),
-       T(ranks_that_differ_all_leave))
+       T(packets_go_to_all_at_once), T(an_abort_at_any_step_ends_all),
+       T(an_aborted_ranks_windows_are_left_alone), T(ranks_that_differ_all_leave))

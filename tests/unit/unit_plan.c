@@ -586,7 +586,7 @@ static void ll_messages_fit_their_slots(void) {
 static void all_kernels_reduce_in_rank_order(void) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *row = &symm_kernels[k];
-        const int by_the_switch = row->multicast && symm_colls[row->coll].flags & SYMM_COLL_REDUCES;
+        const int by_the_switch = row->multicast & SYMM_CAST_SRC;
         T_CHECKF(by_the_switch != !!(row->flags & SYMM_K_ORDERED), "%s", row->name);
     }
 }

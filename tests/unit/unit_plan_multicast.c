@@ -89,4 +89,48 @@ static void large_messages_take_it(void) {
             }
 }
 
-T_MAIN(T(multicast_where_it_can), T(large_messages_take_it))
+/* Packets take any call that LL takes: ranks reduce it, in their order. */
+static void packets_where_scratch_is_bound(void) {
+    symm_plan_env env = env_of(4, 1);
+    const char *why;
+    env.cast_scratch = env.deterministic = 1;
+    const uint64_t most = env.scratch.gpu.ll_slot / 2;
+    symm_call call = call_of(symmCollAllReduce, symmFloat8e4m3, symmMax, 13);
+    T_CHECK(symm_plan_can(&env, &call, SYMM_KERNEL_AR_CAST_PACKET, NULL));
+    call.count = most;
+    T_CHECK(symm_plan_can(&env, &call, SYMM_KERNEL_AR_CAST_PACKET, NULL));
+    call.count = most + 1;
+    T_CHECK(!symm_plan_can(&env, &call, SYMM_KERNEL_AR_CAST_PACKET, NULL));
+    call.count = 13, env.cast_scratch = 0;
+    T_CHECK(!symm_plan_can(&env, &call, SYMM_KERNEL_AR_CAST_PACKET, &why));
+    T_CHECK(strstr(why, "scratch"));
+    env.cast_scratch = 1, env.nranks = 2;
+    T_CHECK(!symm_plan_can(&env, &call, SYMM_KERNEL_AR_CAST_PACKET, NULL));
+    env.nranks = 4, env.gpu = 0; /* as many as other packets of the host backend */
+    env.scratch = symm_plan_scratch(1u << 20, 4);
+    for (uint64_t bytes = 64; bytes <= 1u << 20; bytes += 4096) {
+        call.count = bytes;
+        T_EQ(symm_plan_can(&env, &call, SYMM_KERNEL_AR_CAST_PACKET, NULL),
+             symm_plan_can(&env, &call, SYMM_KERNEL_AR_PUSH, NULL));
+    }
+}
+/* By themselves of five ranks and more, where LL would go; nothing else changes. */
+static void small_messages_of_many_take_it(void) {
+    for (int n = 2; n <= 16; n++)
+        for (uint64_t bytes = 1; bytes <= 1u << 20; bytes *= 2) {
+            symm_plan_env env = env_of(n, 0);
+            const symm_call call = call_of(symmCollAllReduce, symmUint8, symmMin, bytes);
+            symm_plan without = symm_plan_make(&env, &call);
+            env.cast_scratch = 1;
+            const symm_plan with = symm_plan_make(&env, &call);
+            if (n > 4 && without.kernel == SYMM_KERNEL_AR_LL) {
+                without.kernel = SYMM_KERNEL_AR_CAST_PACKET;
+                T_EQ(with.source, SYMM_PLAN_PREDICTED);
+            }
+            T_CHECKF(!memcmp(&with, &without, sizeof with), "%d ranks, %llu bytes: %s", n,
+                     (unsigned long long)bytes, symm_kernels[with.kernel].name);
+        }
+}
+
+T_MAIN(T(packets_where_scratch_is_bound), T(small_messages_of_many_take_it),
+       T(multicast_where_it_can), T(large_messages_take_it))

@@ -7,9 +7,9 @@
 #include "device/common/records.h"
 
 /* The largest message of a kernel: any; what one slot of packets holds; what a slot for each rank
- * holds (two-shot); what one slot of LL packets holds; what one slot of lines holds, of which no
- * place is used twice; what a quarter of the ring of a
- * rank that goes ahead holds. */
+ * holds (two-shot); what one slot of LL packets holds (host backend: of packets); what one slot of
+ * lines holds, of which no place is used twice; what a quarter of the ring of a rank that goes
+ * ahead holds. */
 enum {
     SYMM_CAP_NONE,
     SYMM_CAP_PACKETS,
@@ -29,7 +29,9 @@ enum {
     SYMM_K_ONE_IMAGE = 16,
     SYMM_K_AHEAD = 32
 };
-enum { SYMM_CAST_SRC = 1, SYMM_CAST_DST = 2 };
+/* What must be bound in the multicast range: buffers; scratch, of packets, where buffers may be
+ * anywhere. */
+enum { SYMM_CAST_SRC = 1, SYMM_CAST_DST = 2, SYMM_CAST_SCRATCH = 4 };
 /* Of sources: on GPUs one in no window goes through scratch only if lines are taken, or if the
  * result is in no window either. */
 enum { SYMM_STAGES_SOME = 2 };
@@ -47,14 +49,12 @@ typedef struct {
     symmColl_t coll;
     int min_ranks, max_ranks, cap; /* max_ranks: 0 any; cap: SYMM_CAP_ */
     unsigned flags;                /* SYMM_K_ */
-    int places; /* in scratch that a kernel of 128-byte lines uses in turn; 0: it is none */
-    int sliced; /* GPUs: the ranks share the work, each has a slice */
-    int staged; /* GPUs: data goes through staging, or does where it cannot go between windows */
-    /* Over the multicast range, whole numbers of 16 bytes; SYMM_CAST_: the buffers that must be
-     * bound there */
-    int multicast;
-    int relay;  /* GPUs: the kernel whose lines it may send instead; 0: none */
-    int copies; /* GPUs: copy engines move the data (copies.h), and this kernel ends the call; 0:
+    int places;    /* in scratch that a kernel of 128-byte lines uses in turn; 0: it is none */
+    int sliced;    /* GPUs: the ranks share the work, each has a slice */
+    int staged;    /* GPUs: data goes through staging, or does where it cannot go between windows */
+    int multicast; /* SYMM_CAST_: over the multicast range; buffers in whole numbers of 16 bytes */
+    int relay;     /* GPUs: the kernel whose lines it may send instead; 0: none */
+    int copies;    /* GPUs: copy engines move the data (copies.h), and this kernel ends the call; 0:
                  * not so */
     /* 1: a buffer in no window goes through scratch. Of sources also SYMM_STAGES_SOME. */
     int stages_src, stages_dst;

@@ -353,10 +353,13 @@ DEV void store_user(char *p, const uint32_t (&w)[4], int64_t valid, int align) {
 DEV uint32_t ll_flag(const run &r) {
     return r.epoch;
 }
-DEV char *ll_slot(const run &r, int rank, int source) {
+DEV uint64_t ll_slot_at(const run &r, int source) {
     const symm_scratch *s = &r.a->scratch;
     uint64_t i = (uint64_t)(r.epoch & 1u) * (unsigned)r.a->nranks + (unsigned)source;
-    return flat(r.a, rank, s->gpu.ll_off + i * s->gpu.ll_slot);
+    return s->gpu.ll_off + i * s->gpu.ll_slot;
+}
+DEV char *ll_slot(const run &r, int rank, int source) {
+    return flat(r.a, rank, ll_slot_at(r, source));
 }
 DEV void ll_put(char *slot, uint64_t item, const uint32_t (&w)[2], uint32_t flag) {
     put16(slot + item * 16, make_uint4(w[0], flag, w[1], flag));

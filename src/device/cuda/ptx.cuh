@@ -142,6 +142,12 @@ DEV uint32_t byte_at(const char *p) {
         return make_uint4((uint32_t)v[0], (uint32_t)(v[0] >> 32), (uint32_t)v[1],               \
                           (uint32_t)(v[1] >> 32));                                              \
     }
+/* 8 bytes into every rank's memory, where they are seen as a whole. */
+DEV void multicast_store8(char *p, uint32_t low, uint32_t high) {
+    SYMM_PTX_MULTIMEM("multimem.st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p),
+                      "l"((uint64_t)high << 32 | low)
+                      : "memory");
+}
 MULTIMEM_8(add_f64, "add.f64")
 MULTIMEM_4(add_u32, "add.u32")
 MULTIMEM_4(max_u32, "max.u32")

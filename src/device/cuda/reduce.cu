@@ -69,7 +69,7 @@
 #define LINE_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS_FOUR : THREADS(N))
 #define SHOT_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS : THREADS(N))
 #define RANKS(N)                                                                             \
-    KERNEL_LL(all_reduce_ll, N, body_ar_ll<SYMM_T, N>)                                       \
+    KERNEL_LL(all_reduce_ll, N, body_ar_ll<SYMM_T, N, 0>)                                    \
     KERNEL(all_reduce_push_ll128, n##N, LINE_THREADS(N), body_ar_push<SYMM_T, LINES(N)>)     \
     KERNEL(all_reduce_2shot_ll128, n##N, SHOT_THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>) \
     KERNEL_POSTS(all_reduce_direct, n##N, THREADS(N), body_ar_direct<SYMM_T, LINES(N)>)
@@ -100,6 +100,9 @@ ROOTED_SHOTS(4)
 ROOTED_SHOTS(8)
 ROOTED_SHOTS(0)
 /* Over the multicast range. */
+KERNEL_LL(all_reduce_multicast_packet, 4, body_ar_ll<SYMM_T, 4, 1>)
+KERNEL_LL(all_reduce_multicast_packet, 8, body_ar_ll<SYMM_T, 8, 1>)
+KERNEL_LL(all_reduce_multicast_packet, 0, body_ar_ll<SYMM_T, 0, 1>)
 KERNEL_POSTS(all_reduce_multicast, n0, THREADS(0), body_ar_multicast<SYMM_T>)
 KERNEL_POSTS(reduce_scatter_multicast, n0, THREADS(0),
              body_hop_reduce_multicast<REDUCE_SCATTER, SYMM_T>)

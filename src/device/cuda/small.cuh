@@ -46,6 +46,13 @@ template <int N> DEV void ll_send(run &r, uint64_t item, const uint32_t (&w)[2])
     for (int q = 1; q < n; q++)
         ll_put(ll_slot(r, peer_of(r.a->rank, n, q), r.a->rank), item, w, ll_flag(r));
 }
+/* Over the multicast range, into all ranks' scratch, the own one too, where nobody looks. It has no
+ * store of 16 bytes that is seen as a whole; each half has its flag, and needs no fence. */
+DEV void ll_send_to_all(run &r, uint64_t item, const uint32_t (&w)[2]) {
+    char *to = (char *)(r.a->gpu.multicast + ll_slot_at(r, r.a->rank)) + item * 16;
+    multicast_store8(to, w[0], ll_flag(r));
+    multicast_store8(to + 8, w[1], ll_flag(r));
+}
 DEV int ll_recv(run &r, int p, uint64_t item, uint32_t (&w)[2]) {
     const char *at = ll_slot(r, r.a->rank, p) + item * 16;
     uint32_t polls = 0;
@@ -121,8 +128,8 @@ DEV int ll_reduce(run &r, uint64_t item, const uint32_t (&own)[2], uint32_t (&ou
 }
 
 /* One-shot push: everything to everyone, everybody reduces everything. A place of scratch is used
- * once per kernel. */
-template <int T, int N, int OP> DEV void ar_ll(run &r, const first_words &first) {
+ * once per kernel. CAST: over the multicast range. */
+template <int T, int N, int OP, int CAST> DEV void ar_ll(run &r, const first_words &first) {
     const symm_args *a = r.a;
     uint32_t w[2] = {first.w[0], first.w[1]}, sum[2];
     const uint64_t bytes = a->count * a->esize, items = (bytes + 7) / 8;
@@ -131,14 +138,17 @@ template <int T, int N, int OP> DEV void ar_ll(run &r, const first_words &first)
     if (OP == ANY_OP && scalars_wait(r)) return;
     for (uint64_t i = (uint64_t)blockIdx.x * data_threads() + threadIdx.x; i < items; i += stride) {
         const span8 s = span8_of(i, bytes), next = span8_of(i + stride, bytes);
-        ll_send<N>(r, i, w);
+        if (CAST)
+            ll_send_to_all(r, i, w);
+        else
+            ll_send<N>(r, i, w);
         if (ll_reduce<T, N, OP>(r, i, w, sum)) return;
         if (next.valid > 0) load_user(w, (const char *)a->src + next.at, next.valid, in);
         store_user((char *)a->dst + s.at, sum, s.valid, out);
     }
 }
-template <int T, int N> DEV void body_ar_ll(run &r, const first_words &first) {
-    by_op<HOT(T)>(r.a->op, [&](auto op) { ar_ll<T, N, op.OP>(r, first); });
+template <int T, int N, int CAST> DEV void body_ar_ll(run &r, const first_words &first) {
+    by_op<HOT(T)>(r.a->op, [&](auto op) { ar_ll<T, N, op.OP, CAST>(r, first); });
 }
 
 /* Every peer's 8 bytes of an item into its part of the result. */

@@ -83,6 +83,13 @@ void symm_body_ar_push(symm_cta *c) {
                             part.len * a->esize);
         }
     }
+    symm_packets_reduce(c);
+}
+void symm_packets_reduce(symm_cta *c) {
+    const symm_args *a = c->a;
+    const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
+    const uint64_t packets = symm_chunks(a->count, per);
+    const char *src = (const char *)a->src;
     if (symm_scalars(c)) return;
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
         symm_part part = symm_chunk_of(a->count, per, k);

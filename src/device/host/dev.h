@@ -242,6 +242,10 @@ SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
     return 0;
 }
 
+/* Reduces the message out of all peers' packets of phase 0, CTA b those of b, b + nctas, ...
+ * (all_reduce.c). */
+void symm_packets_reduce(symm_cta *c);
+
 /* Sets the peers' abort words, or their death words, to c->out's reason: whoever waits for this
  * rank would wait for ever. */
 void symm_tell_peers(const symm_cta *c);

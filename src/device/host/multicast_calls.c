@@ -1,8 +1,9 @@
-/* multicast_calls.c - large messages over the multicast range, on the host backend: the logic of
- * cuda/multicast.cuh, over addresses that no hardware spreads. Runs on the thread that runs the
- * kernel. No lock but that of the driver's table, in symm_cast_reach.
+/* multicast_calls.c - messages over the multicast range, on the host backend: the logic of
+ * cuda/multicast.cuh, and of packets (small.cuh), over addresses that no hardware spreads. Runs on
+ * the thread that runs the kernel. No lock but that of the driver's table, in symm_cast_reach.
  *
- *   all_reduce      each rank reduces its slice by loads and stores it to all
+ *   all_reduce      each rank reduces its slice by loads and stores it to all; small: each rank
+ *                   stores packets to all, and reduces those of all
  *   reduce_scatter  each rank reduces its part by loads
  *   reduce          so does the root, with the message
  *   all_gather      each rank stores its part to all
@@ -13,9 +14,9 @@
  * (symm_cast_reach), as hardware asks its tables. It is slow; its use is that bindings, offsets and
  * the order of steps run for real.
  *
- * The range is used if what is loaded, or stored, over it lies at the same multiple of 16 on all
- * ranks, in windows that are bound there. Each rank says its offsets and whether its own are bound.
- * If they do not allow it, the collective's other body goes on, on all ranks.
+ * Large messages use the range if what is loaded, or stored, over it lies at the same multiple of
+ * 16 on all ranks, in windows that are bound there. Each rank says its offsets and whether its own
+ * are bound. If they do not allow it, the collective's other body goes on, on all ranks.
  *
  * cast {e, UNBOUND or BOUND}  the offsets of this call are in the inbox. Pairs with cast_wait,
  *                 which a peer does for all ranks before it compares. No peer is in its next call
@@ -196,6 +197,24 @@ void symm_body_ar_multicast(symm_cta *c) {
     const symm_part s = symm_part_of(message(a), 0, a->nranks, a->rank);
     if (!way) symm_body_ar_zerocopy(c);
     if (way > 0) cast_all(c, (cast_move){a->src_off + s.at, a->dst_off + s.at, s.len, over});
+}
+/* Small ones: a packet goes into all ranks' scratch at once, the own one too, where nobody looks.
+ * Its word pairs with symm_packet_wait, as that of a packet to one peer. */
+void symm_body_ar_cast_packet(symm_cta *c) {
+    const symm_args *a = c->a;
+    const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
+    const uint64_t packets = symm_chunks(a->count, per),
+                   slot = (uintptr_t)symm_slot(c, a->rank, 0, a->rank) -
+                          (uintptr_t)symm_flat(a, a->rank, 0);
+    for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
+        const symm_part part = symm_chunk_of(a->count, per, k);
+        const uint64_t off = slot + k * SYMM_PACKET_STRIDE;
+        if (reach(c, off, SYMM_PACKET_STRIDE)) return;
+        for (int r = 0; r < a->nranks; r++)
+            symm_packet_put(c, symm_flat(a, r, off), (const char *)a->src + part.at * a->esize,
+                            part.len * a->esize);
+    }
+    symm_packets_reduce(c);
 }
 void symm_body_rs_multicast(symm_cta *c) {
     const symm_args *a = c->a;

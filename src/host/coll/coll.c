@@ -143,6 +143,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
                        .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
                        .multicast = cast_base(c) != 0,
+                       .cast_scratch = c->calls.cast_scratch,
                        .deterministic = (int)c->params.deterministic,
                        .direct = c->calls.reads.all,
                        .writes = c->calls.writes.all,

@@ -73,7 +73,7 @@ static void explain_multicast(const symm_launch *l, char *text, size_t cap) {
         why_unicast(l->comm, "sendbuff", l->src_win, l->args.src_off, l->in, text, cap);
     if (needs & SYMM_CAST_DST)
         why_unicast(l->comm, "recvbuff", l->dst_win, l->args.dst_off, l->out, text, cap);
-    if (needs && at == strlen(text) && at < cap)
+    if (needs & (SYMM_CAST_SRC | SYMM_CAST_DST) && at == strlen(text) && at < cap)
         snprintf(text + at, cap - at,
                  "over the multicast range if all ranks' buffers have the same offset, "
                  "a multiple of 16; ");

@@ -32,8 +32,12 @@ enum { ROWS = sizeof table / sizeof table[0] };
 /* Of what a rank reduces for others, to write it there. */
 #define SLICE_BYTES (8u << 10)
 
+/* Of a kernel of both backends the host's packets are not LL. */
+static int cap_of(const symm_kernel_row *row, int gpu) {
+    return row->cap == SYMM_CAP_LL && !gpu ? SYMM_CAP_PACKETS : row->cap;
+}
 static uint64_t packet_cap(const symm_plan_env *env, const symm_kernel_row *row) {
-    const int cap = row->cap;
+    const int cap = cap_of(row, env->gpu);
     const uint64_t parts = symm_holds_parts(symm_colls[row->coll].in, env->nranks);
     if (cap == SYMM_CAP_AHEAD) return env->scratch.host.ahead_ring / 4 / parts & ~63ull;
     if (cap == SYMM_CAP_LL) return env->scratch.gpu.ll_slot / 2;
@@ -60,10 +64,13 @@ static int switch_reduces(const symm_call *call) {
                                                [symmBfloat16] = SUM};
     return call->op < symmNumOps && ops[call->type] >> call->op & 1;
 }
-/* Why the call cannot go over the multicast range; NULL: it can. */
-static const char *no_multicast(const symm_plan_env *env, const symm_call *call) {
+/* Why the call cannot go over the multicast range; NULL: it can. What goes in packets is reduced by
+ * the ranks, in their order. */
+static const char *no_multicast(const symm_plan_env *env, const symm_call *call, int needs) {
     SYMM_ASSERT(call->coll < symmNumColls);
     if (!env->multicast) return "the communicator has no multicast range (SYMM_MULTICAST)";
+    if (needs == SYMM_CAST_SCRATCH)
+        return env->cast_scratch ? NULL : "multicast: scratch could not be bound in the range";
     if (symm_plan_message(call) % 16) return "multicast: the count is no multiple of 16 bytes";
     if ((symm_colls[call->coll].flags & SYMM_COLL_REDUCES) && !switch_reduces(call))
         return "multicast: the switch has no such reduction of this type";
@@ -91,7 +98,7 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
     else if (env->deterministic && !(row->flags & SYMM_K_ORDERED))
         text = "does not reduce in rank order (SYMM_DETERMINISTIC=1)";
     else if (row->multicast)
-        text = no_multicast(env, call);
+        text = no_multicast(env, call, row->multicast);
     if (why) *why = text;
     return text == NULL;
 }
@@ -376,7 +383,7 @@ void symm_plan_kernels(int gpu,
         const symm_kernel_row *r = &symm_kernels[k];
         if (!(r->flags & (gpu ? SYMM_K_GPU : SYMM_K_HOST))) continue;
         row(arg, r->name, symm_coll_name(r->coll),
-            symm_coll_moves(&symm_colls[r->coll]) ? "all 12" : "-", range[r->cap], r->how);
+            symm_coll_moves(&symm_colls[r->coll]) ? "all 12" : "-", range[cap_of(r, gpu)], r->how);
     }
 }
 

@@ -24,11 +24,12 @@ typedef struct { /* what was agreed when the communicator was made */
     int threads;                  /* GPUs: forced threads of a CTA; 0: not forced */
     int relay;                    /* GPUs: SYMM_RELAY_ */
     int deterministic;
-    int multicast; /* 1: there is a multicast range */
-    int direct;    /* host backend: every rank can read every other's memory, */
-    int writes;    /* and write it, */
-    int near;      /* and the ranks' cores were near each other then */
-    int adapts;    /* calls change their way when that changes (staging.c) */
+    int multicast; /* 1: there is a multicast range; cast_scratch: scratch is bound there */
+    int cast_scratch;
+    int direct; /* host backend: every rank can read every other's memory, */
+    int writes; /* and write it, */
+    int near;   /* and the ranks' cores were near each other then */
+    int adapts; /* calls change their way when that changes (staging.c) */
     uint64_t
         /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need
          * not be agreed */

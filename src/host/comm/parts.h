@@ -114,6 +114,7 @@ typedef struct {
     int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO; -1: none */
     symm_plan_rows *rows;         /* SYMM_PLAN_TABLE's; NULL: none */
     uint64_t keeps;               /* cache_info.h */
+    int cast_scratch;             /* scratch is bound in the multicast range; equal on all ranks */
     symm_reach reads, writes;     /* host backend: of memory, mapped or not; equal on all ranks */
     void *gate;                   /* of this rank (machine/peer_memory.h); NULL: none */
     int gate_settled;             /* all have tried it: from here on peers write in kernels alone */

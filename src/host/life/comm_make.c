@@ -293,6 +293,8 @@ static void fill_proto(symm_comm *c) {
         .scratch = c->cuda ? symm_plan_gpu_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks)
                            : symm_plan_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks),
         .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
+    char why[SYMM_MULTICAST_WHY]; /* known to who asks for a window */
+    c->calls.cast_scratch = symm_multicast_flat(c, 0, control_bytes(c), why, sizeof why) != NULL;
     c->calls.keeps = c->cuda ? 0 : symm_caches_keep(c->nranks);
     const uint64_t cast =
         *symm_multicast_why(c) ? 0 : c->space->cast.base + c->base - c->space->base;
