@@ -4,8 +4,9 @@
 # because nothing that parts them lies between the vote on who is here and the store or the load
 # (put_whole_warp and get_whole_warp in ptx.cuh).
 # And kernels that reduce over the multicast range let the switch do it: they have loads that
-# reduce, at least one for each row that a warp has under way (multicast.cuh). (Stores over the
-# range are like others in machine code.)
+# reduce, at least one for each row that a warp has under way (multicast.cuh). Packets over the
+# range (small.cuh) are halves of 8 bytes, each stored by one instruction. (Stores over the range
+# are like others in machine code.)
 # Needs cuobjdump, with nvdisasm beside it: CUOBJDUMP, beside nvcc, or on PATH (where a toolkit
 # lacks them: the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
 set -u
@@ -99,14 +100,19 @@ unswitched() { # sass, image
     case $2 in i8 | u8 | e4m3 | e5m2 | move) return ;; esac
     awk '
     function end_function() {
-        if (f ~ /_multicast_/ && loads < 4 && substr(arch, 4) >= 90)
+        sm = substr(arch, 4) + 0
+        if (f ~ /_multicast_packet_/ && !halves && sm >= 90)
+            print arch, f, "stores no half of a packet as one"
+        else if (f ~ /_multicast_/ && f !~ /_packet_/ && loads < 4 && sm >= 90)
             print arch, f, "has", loads + 0, "loads that reduce"
         n += f ~ /_multicast_/
-        f = ""; loads = 0
+        f = ""; loads = halves = 0
     }
     /^[ \t]*code for sm_/ { end_function(); arch = $3 }
     /Function :/ { end_function(); f = $3; next }
     f ~ /_multicast_/ && / LDG?MC\./ { loads++ }
+    # Both have one address; what is stored by no other is the second.
+    f ~ /_packet_/ && / STG?\.E\.64\.STRONG\.SYS .*\+0x8\]/ { halves++ }
     END { end_function(); if (!n) print "no kernels over the multicast range" }' "$1"
 }
 
@@ -148,12 +154,20 @@ else
     awk '/ISETP.*, -0x2,/ { print; sub(/ISETP.*/, "BSYNC B0 ;") } { print }' \
         "$dir/move.sass" >"$dir/parted.sass"
     sed 's/LDG.E.128.STRONG.SYS/LDG.E.64.STRONG.SYS/' "$dir/move.sass" >"$dir/half_loads.sass"
+    # Of each architecture, as the check goes by its number.
     sed 's/LDGMC/LDG/' "$dir/f32.sass" >"$dir/unswitched.sass"
-    if [ -n "$(unswitched "$dir/unswitched.sass" f32)" ]; then
-        t_ok "loads that do not reduce: refused"
-    else
-        t_fail "loads that do not reduce: not refused" "the check finds nothing"
-    fi
+    sed 's/STG.E.64.STRONG.SYS/STG.E.STRONG.SYS/' "$dir/f32.sass" >"$dir/parts.sass"
+    for doctored in unswitched parts; do
+        unswitched "$dir/$doctored.sass" f32 >"$dir/report"
+        missed=$(for arch in $archs; do
+            grep -q "^$arch " "$dir/report" || [ "${arch#sm_}" -lt 90 ] || echo "$arch"
+        done)
+        if [ -z "$missed" ]; then
+            t_ok "$doctored: refused"
+        else
+            t_fail "$doctored: not refused" "the check finds nothing of" $missed
+        fi
+    done
     for doctored in branch jump halves parted half_loads; do
         sites "$dir/$doctored.sass" >"$dir/report"
         if [ -n "$(verdict "$dir/report")" ]; then
