@@ -30,7 +30,8 @@ function field(line, name,    at) {
 id == "" { id = $0; sub(/^ */, "", id) }
 { sub(/,.*/, "", id) }
 /min_ranks = / { least[id] = field($0, "min_ranks") + 0 }
-/^SYMM_PLAN_GPU/ && !/_(MULTICAST|LOCAL),/ {
+/\.multicast = / { casts[id] }
+/^SYMM_PLAN_GPU/ && !/_LOCAL,/ {
     rows++
     kernel[rows] = $0; sub(/^SYMM_PLAN_GPU\(/, "", kernel[rows]); sub(/,.*/, "", kernel[rows])
     ranks[rows] = field($0, "max_ranks") + 0
@@ -38,7 +39,7 @@ id == "" { id = $0; sub(/^ */, "", id) }
 }
 function pick(prefix, n, bytes,    i) {
     for (i = 1; i <= rows; i++)
-        if (kernel[i] ~ "^" prefix "_" && n >= least[kernel[i]] &&
+        if (kernel[i] ~ "^" prefix "_" && !(kernel[i] in casts) && n >= least[kernel[i]] &&
             (!ranks[i] || n <= ranks[i]) && (!upto[i] || bytes <= upto[i]))
             return kernel[i]
 }

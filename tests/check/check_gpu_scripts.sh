@@ -1,7 +1,8 @@
 #!/bin/sh
 # check_gpu_scripts.sh - what the scripts make of a machine with GPUs: how many count, and what make
 # bench and make bench-memory do when a part fails, is interrupted or finds no NCCL. The machine is
-# a directory of impostors; symm-perf is one that writes down how it was called.
+# a directory of impostors; symm-perf is one that writes down how it was called. And that what is
+# predicted of GPUs stands in docs/performance.md as the planner's rows are now.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -134,4 +135,9 @@ SYMM_BACKEND=host scripts/bench_memory.sh "$top/memory" "$top/bin" >"$top/out" 2
 rc=$?
 t_expect "a part that fails fails the whole, whatever an earlier run has left" \
     "1 2 1" "$rc $(grep -c '^==== failed' "$top/out") $(grep -c '^lanes' "$top/out")"
+
+# ---- what is predicted ----
+scripts/predict_gpu.sh >"$top/predicted"
+t_empty "what is predicted stands in docs/performance.md" \
+    "$([ -s "$top/predicted" ] || echo nothing is; grep -vxFf docs/performance.md "$top/predicted")"
 t_done
