@@ -10,6 +10,9 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
+#include "host/life/comm_create.h"
+#include "transport/boot/boot.h"
+
 /* ---- a rank that dies while the ranks connect ------------------------------------------------ */
 
 enum { ID_OF_A_RANK, ID_OF_A_LAUNCHER }; /* who makes the id; the launcher is no rank */
@@ -91,6 +94,102 @@ static void who_dies_before_a_child_connects_is_named(void) {
     for (int victim = 0; victim < 3; victim++)
         for (int shrinks = 0; shrinks < 2; shrinks++)
             T_FORK_DIES(3, victim, splits_rank, hosts_new(1, 0, victim, shrinks));
+}
+
+/* ---- a bootstrap that shows no loss, as that over MPI ---------------------------------------- */
+
+enum { MEET_RANKS = 4, MEET_BYTES = 4096 };
+
+/* In turn by two blocks: who writes into one has met all others at the other. */
+typedef struct {
+    hosts h;
+    _Atomic int came[MEET_RANKS]; /* exchanges that a rank has begun */
+    uint8_t block[2][MEET_RANKS][MEET_BYTES];
+} meeting;
+
+typedef struct {
+    symm_boot base;
+    meeting *at;
+    int turn, last; /* exchanges; the one in which this rank dies, 0: none */
+} meet;
+
+static symmResult_t meet_all(symm_boot *base, const void *send, void *recv, size_t bytes,
+                             const symm_wait *w) {
+    meet *b = (meet *)base;
+    const int turn = ++b->turn;
+    T_CHECK(bytes <= MEET_BYTES);
+    if (turn == b->last) kill(getpid(), SIGKILL);
+    memcpy(b->at->block[turn % 2][base->rank], send, bytes);
+    atomic_store(&b->at->came[base->rank], turn);
+    for (int r = 0; r < base->nranks; r++) {
+        while (atomic_load(&b->at->came[r]) < turn) {
+            if (w->check) SYMM_TRY(w->check(w->arg));
+            if (symm_now_ns() > w->deadline_ns) return SYMM_ERR(symmTimeout, "nobody came");
+            usleep(500);
+        }
+        memcpy((uint8_t *)recv + (size_t)r * bytes, b->at->block[turn % 2][r], bytes);
+    }
+    return symmSuccess;
+}
+
+static void meet_close(symm_boot *base) {
+    free(base);
+}
+
+static const symm_boot_ops meet_ops = {
+    .name = "meet", .allgather = meet_all, .close = meet_close, .meets_only = 1};
+
+static symmResult_t meet_and_create(meeting *at, int rank, int n, int last, symmComm_t *comm) {
+    meet *b = calloc(1, sizeof *b);
+    b->base = (symm_boot){.ops = &meet_ops, .rank = rank, .nranks = n};
+    b->at = at;
+    b->last = last;
+    return symm_comm_create(&b->base, NULL, comm);
+}
+
+/* how: when the victim dies. Behind the last connection it has told nobody about an error. */
+enum { AT_ONCE, LATER, CONNECTED };
+enum { TURNS = 3 }; /* hello, greeting, how connecting went */
+static const char *const when[] = {
+    [AT_ONCE] = "mesh_connect:kill:1",
+    [LATER] = "mesh_connect:delay=500:1,mesh_connect:kill:1",
+    [CONNECTED] = "",
+};
+
+static void meets_rank(int rank, int n, void *arg) {
+    meeting *at = arg;
+    fk *f = &at->h.f;
+    symmComm_t comm = NULL;
+    const fk_gauges before = begin(&at->h, rank, n);
+    setenv("SYMM_HOST_TIMEOUT", "2000", 1);
+    if (rank == f->victim) T_EQ(symm_fail_arm(when[f->how]), 0);
+    kit_barrier(&f->k, n);
+    const uint64_t since = symm_now_ns();
+    const symmResult_t got =
+        meet_and_create(at, rank, n, rank == f->victim && f->how == CONNECTED ? TURNS : 0, &comm);
+    char who[16];
+    snprintf(who, sizeof who, "rank %d ", f->victim);
+    T_EQ(got, symmRemoteError);
+    T_MSG(symmGetLastError(NULL), who);
+    T_MSG(symmGetLastError(NULL), "died or left");
+    T_CHECKF(fk_ms_since(since) < SOON + 2000, "it took %d ms: %s", (int)fk_ms_since(since),
+             symmGetLastError(NULL));
+    T_CHECK(!comm);
+    kit_barrier(&f->k, n - 1);
+    FK_UNCHANGED(&before);
+}
+static void dies(int victim, int how) {
+    meeting *at = T_SHARED(sizeof *at);
+    at->h.per = 1, at->h.f.victim = victim, at->h.f.how = how;
+    T_FORK_DIES(3, victim, meets_rank, at);
+}
+static void a_bootstrap_that_shows_nothing_hides_no_death(void) {
+    T_EXPECT_WARNINGS();
+    for (int victim = 0; victim < 3; victim++) {
+        if (victim) dies(victim, AT_ONCE);
+        if (victim) dies(victim, LATER);
+        dies(victim, CONNECTED);
+    }
 }
 
 /* ---- a rank that cannot be reached ----------------------------------------------------------- */
@@ -213,6 +312,7 @@ static void who_reaches_nobody_is_heard_by_the_bootstrap(void) {
 T_MAIN(T_TIMEOUT(who_dies_before_it_connects_is_named, 90),
        T_TIMEOUT(so_it_is_where_a_launcher_made_the_id, 60),
        T_TIMEOUT(who_dies_before_a_child_connects_is_named, 60),
+       T_TIMEOUT(a_bootstrap_that_shows_nothing_hides_no_death, 90),
        T_TIMEOUT(who_cannot_be_reached_is_named_on_all_ranks, 60),
        T_TIMEOUT(who_is_refused_is_named_on_all_ranks, 60),
        T_TIMEOUT(who_does_not_answer_is_named_on_all_ranks, 60),

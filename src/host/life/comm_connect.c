@@ -88,7 +88,9 @@ void symm_comm_unshare(void *handle) {
 typedef struct { /* symm_wait's check while the ranks connect */
     symm_comm *c;
     symm_wait early;
-    uint64_t look_ns, lost_ns; /* the next look; since when the bootstrap shows a loss */
+    uint64_t look_ns, lost_ns; /* the next look; since when a loss shows */
+    const char *why;           /* check_settling: what shows; NULL: nothing */
+    char text[SYMM_ERR_TEXT];
 } connecting;
 
 /* A rank that gives up may have ended the parent with what it took for a death. */
@@ -120,9 +122,25 @@ static symmResult_t check_connecting(void *arg) {
     return SYMM_ERR(loss.code, "%s", loss.text);
 }
 
+/* Which death the mesh shows, behind which the exchange will not come about: another rank has found
+ * it, or a connection has ended. Nobody leaves with success before this rank goes on, too. What is
+ * seen first counts: others end their connections because of it. NULL: none. */
+static const char *mesh_lost(connecting *x) {
+    symm_vote v;
+    int by, r = 0;
+    if (symm_mesh_obeyed(x->c->mesh, &by, &v) && v.code == symmRemoteError) {
+        snprintf(x->text, sizeof x->text, "rank %d: %s", by, v.text);
+        return x->text;
+    }
+    while (r < x->c->nranks && !symm_mesh_hung_up(x->c->mesh, r)) r++;
+    if (r == x->c->nranks) return NULL;
+    snprintf(x->text, sizeof x->text, "rank %d died or left (" STAGE ")", r);
+    return x->text;
+}
+
 /* This rank has all its connections; others may not. What one says that gives up is passed on: it
  * may have no connection to a rank that awaits it. The exchange goes on, for it brings the reason
- * to all. */
+ * to all; but not where the bootstrap shows no death (MPI) and the mesh does. */
 static symmResult_t check_settling(void *arg) {
     connecting *x = arg;
     const uint64_t now = symm_now_ns();
@@ -130,7 +148,11 @@ static symmResult_t check_settling(void *arg) {
     if (now < x->look_ns) return symmSuccess;
     x->look_ns = now + LOOK_NS;
     (void)symm_mesh_hear(x->c->mesh);
-    return symmSuccess;
+    if (x->c->exchange.boot->ops->lost) return symmSuccess;
+    if (!x->why) x->why = mesh_lost(x);
+    if (x->why && !x->lost_ns) x->lost_ns = now;
+    if (!x->why || now - x->lost_ns < LATER_NS) return symmSuccess;
+    return SYMM_ERR(symmRemoteError, "%s", x->why);
 }
 
 symmResult_t symm_comm_connect(symm_comm *c, const symm_mesh_addr *addrs, void *shared) {
@@ -192,6 +214,7 @@ symmResult_t symm_comm_connected(symm_comm *c, symmResult_t status, symm_reached
     symm_wait w = symm_comm_wait_early(c, STAGE);
     connecting x = {.c = c, .early = w};
     if (c->hosts > 1) w.check = check_settling, w.arg = &x;
+    if (status == symmRemoteError) x.why = mine.text;
     w.deadline_ns += LATER_NS;
     SYMM_TRY(symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w));
     for (int r = 0; r < c->nranks; r++) symm_comm_reach_learn(c, r, all[r].reach);

@@ -48,6 +48,11 @@ typedef struct {
 
 /* A fresh nonblocking socket, or -1 with errno; the gauge counts it (symm_mesh_fd_close). */
 int symm_mesh_tcp_socket(int family);
+/* An attempt to connect has ended: 0, or an error, which is asked for once. */
+int symm_mesh_tcp_outcome(int fd);
+/* The address that the kernel has taken for an attempt to connect; where it has found no way, the
+ * one that this rank listens at, whose bytes are `mine`. Returns buf. */
+const char *symm_mesh_tcp_from(int fd, const char *mine, char *buf, size_t cap);
 /* What every connection gets once it stands; ms: symm_mesh_patience. */
 void symm_mesh_tcp_tune(int fd, int ms);
 /* The peer has sent its last byte, or the connection is broken. Any thread. */

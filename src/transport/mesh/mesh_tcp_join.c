@@ -4,16 +4,18 @@
  * silent one is kept in a short list; neither delays the ranks. Runs in the thread that owns the
  * mesh. No lock.
  *
- * A higher rank that dies before it connects leaves nothing here that could show it: pids of other
- * hosts cannot be watched. Another rank's REVOKE ends the wait then, or w->check, which looks at
- * the bootstrap, or the deadline. */
+ * A higher rank that dies before it connects ends no connection, and pids of other hosts cannot be
+ * watched. Another rank's REVOKE may tell it, or w->check, which looks at the bootstrap. Besides,
+ * this rank knocks at higher ranks that are late: it connects to their listeners and waits. A rank
+ * that lives listens until it has a connection to this one, or gives up. So one that was reached
+ * and refuses later is gone. One that has refused from the beginning is gone, or a firewall refuses
+ * for it: it has as much time as a host that does not answer. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "mesh_tcp.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,12 +30,15 @@
 #define DIAL_MS      5           /* pause between attempts */
 #define HEAR_MS      50          /* pause between looks at what connected ranks say */
 #define SILENCE_NS   1000000000u /* after that an unanswered attempt is noted */
+#define KNOCK_MS     200         /* before the first knock, and between looks at who refuses */
+#define GONE_MS      300         /* a rank that gives up has said why by then */
 
 /* What a pollfd stands for. */
 enum { AT_DIAL, AT_HELD, AT_UP, AT_LISTENER };
 
 typedef struct { /* accepted, but silent so far */
     int fd;      /* -1: settled */
+    int knocks;  /* a lower rank that only wants to see that this one is there */
     symm_mesh_part in;
 } visitor;
 
@@ -42,6 +47,8 @@ typedef struct {
     int tries;
     symm_mesh_part in; /* of the answer */
     uint64_t since;
+    int reached;      /* a higher rank: its listener was there */
+    uint64_t refused; /* a higher rank: since when it refuses; 0: it does not */
     struct sockaddr_storage addr;
     socklen_t len;
 } dialled;
@@ -54,7 +61,8 @@ typedef struct symm_mesh_tcp_join {
     int noted;         /* m->seen is about this rank, which has not answered; -1: about others */
     uint64_t dial_at;  /* no attempt to connect before this time */
     uint64_t hear_at;  /* no look at the connected ranks before this time */
-    dialled *dial;     /* [n] lower ranks */
+    uint64_t knock_at; /* no knock before this time */
+    dialled *dial;     /* [n] connections to lower ranks, knocks at higher ones */
     visitor *held;     /* oldest first; one place more than are kept */
     int nheld, max_held;
     struct pollfd *polls;
@@ -104,6 +112,7 @@ static void establish(join *j, int *fd, int peer) {
     j->t->links[peer].fd = *fd;
     *fd = -1;
     j->left--;
+    symm_mesh_fd_close(&j->dial[peer].fd); /* a knock */
     if (j->noted != peer) return;
     j->noted = -1;
     j->t->base.seen[0] = 0;
@@ -148,19 +157,8 @@ static symmResult_t dial_later(join *j, int peer) {
                     peer, j->dial[peer].tries, j->w->stage);
 }
 
-/* The address that the kernel has taken for an attempt; where it has found no way, the one that
- * this rank listens at. Returns buf. */
 static const char *dialled_from(const join *j, const dialled *d, char *buf, size_t cap) {
-    static const struct in6_addr none;
-    struct sockaddr_storage a = {0};
-    socklen_t len = sizeof a;
-    const int known = d->fd >= 0 && getsockname(d->fd, (struct sockaddr *)&a, &len) == 0;
-    const int v4 = a.ss_family == AF_INET;
-    const void *at = v4 ? (const void *)&((const struct sockaddr_in *)&a)->sin_addr
-                        : (const void *)&((const struct sockaddr_in6 *)&a)->sin6_addr;
-    if (!known || !memcmp(at, &none, v4 ? sizeof(struct in_addr) : sizeof none))
-        (void)symm_tcp_address_get((const uint8_t *)j->t->mine.name, &a, &len);
-    return symm_tcp_interface_text(&a, buf, cap);
+    return symm_mesh_tcp_from(d->fd, j->t->mine.name, buf, cap);
 }
 
 /* It listened before any rank knew its address. So where nobody listens it has died or left, or a
@@ -183,14 +181,40 @@ static symmResult_t unreachable(join *j, int peer, int error, const char *from) 
                     j->w->stage);
 }
 
+/* Descriptors are short. 1: some were those of knocks, of which there will be no more. */
+static int stop_knocking(join *j) {
+    int any = 0;
+    j->knock_at = UINT64_MAX;
+    for (int p = j->rank + 1; p < j->n; p++) {
+        any |= j->dial[p].fd >= 0;
+        symm_mesh_fd_close(&j->dial[p].fd);
+    }
+    return any;
+}
+
+/* What else fails than a refusal says nothing about the peer. */
+static symmResult_t knock_failed(join *j, int peer, int error) {
+    dialled *d = &j->dial[peer];
+    char from[80];
+    const uint64_t now = symm_now_ns();
+    const int ms = d->reached ? GONE_MS : j->t->base.patience_ms;
+    dialled_from(j, d, from, sizeof from);
+    symm_mesh_fd_close(&d->fd);
+    if (error != ECONNREFUSED || !d->refused) d->refused = error == ECONNREFUSED ? now : 0;
+    if (!d->refused || now - d->refused < (uint64_t)ms * 1000000) return symmSuccess;
+    return unreachable(j, peer, error, from);
+}
+
 static symmResult_t connect_failed(join *j, int peer, int error) {
     char from[80];
+    if (peer > j->rank) return knock_failed(j, peer, error);
     dialled_from(j, &j->dial[peer], from, sizeof from);
     symm_mesh_fd_close(&j->dial[peer].fd);
     switch (error) {
     case ECONNRESET: return dial_later(j, peer);
     case EMFILE:
     case ENFILE:
+        if (stop_knocking(j)) return dial_later(j, peer);
         return SYMM_ERR(symmFdLimit,
                         "no file descriptor left to connect to rank %d: %s (ulimit -n) (%s)", peer,
                         strerror(error), j->w->stage);
@@ -198,31 +222,28 @@ static symmResult_t connect_failed(join *j, int peer, int error) {
     }
 }
 
-/* The attempt has ended: well, or with an error that is asked for once. */
-static int outcome(const dialled *d) {
-    int error = 0;
-    socklen_t len = sizeof error;
-    if (SYMM_FAIL_CALL(mesh_outcome, -1, ENOBUFS,
-                       getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &len)) != 0)
-        return errno;
-    return error;
-}
-
 static symmResult_t on_connected(join *j, int peer) {
     dialled *d = &j->dial[peer];
-    const int error = outcome(d);
+    const int error = symm_mesh_tcp_outcome(d->fd);
     if (error) return connect_failed(j, peer, error);
     d->connecting = 0;
+    d->reached = 1;
+    d->refused = 0;
     symm_mesh_tcp_tune(d->fd, j->t->base.patience_ms);
     int state;
     SYMM_TRY(greet(j, d->fd, peer, SYMM_MSG_HELLO, NULL, 0, &state));
-    return state == MESH_READY ? symmSuccess : dial_later(j, peer);
+    if (state != MESH_READY && peer > j->rank) symm_mesh_fd_close(&d->fd);
+    return state == MESH_READY || peer > j->rank ? symmSuccess : dial_later(j, peer);
 }
 
 static symmResult_t on_answer(join *j, int peer) {
     symm_mesh *m = &j->t->base;
     int state;
     char where[80];
+    if (peer > j->rank) { /* nobody answers a knock, so this is its end */
+        symm_mesh_fd_close(&j->dial[peer].fd);
+        return symmSuccess;
+    }
     SYMM_TRY(symm_mesh_tcp_take(j->dial[peer].fd, &j->dial[peer].in, &m->in, &state));
     if (state == MESH_NOTHING) return symmSuccess;
     if (state == MESH_GONE) return dial_later(j, peer);
@@ -278,7 +299,19 @@ static symmResult_t dial_all(join *j, int *ms) {
     return symmSuccess;
 }
 
-/* ---- higher ranks: accept ---- */
+/* ---- higher ranks: knock, and accept ---- */
+
+static symmResult_t knock_all(join *j) {
+    const uint64_t now = symm_now_ns();
+    if (now < j->knock_at) return symmSuccess;
+    j->knock_at = now + KNOCK_MS * 1000000ull;
+    for (int p = j->rank + 1; p < j->n; p++) {
+        if (j->t->links[p].fd >= 0 || j->dial[p].fd >= 0) continue;
+        const int error = try_connect(&j->dial[p]);
+        if (error) SYMM_TRY(knock_failed(j, p, error));
+    }
+    return symmSuccess;
+}
 
 /* Looks for a message on a held connection; leaves -1 in v->fd unless it is still silent. */
 static symmResult_t on_held(join *j, visitor *v) {
@@ -286,9 +319,17 @@ static symmResult_t on_held(join *j, visitor *v) {
     int state, from = -1;
     if (symm_mesh_tcp_take(v->fd, &v->in, &m->in, &state) != symmSuccess) state = MESH_GONE;
     if (state == MESH_NOTHING) return symmSuccess;
+    if (state == MESH_GONE && v->knocks) {
+        symm_mesh_fd_close(&v->fd);
+        return symmSuccess;
+    }
     const char *why =
         state == MESH_GONE ? "hung up without a greeting" : symm_mesh_judge(m, j->t->mine.nonce);
     if (!why && m->in.head.from < (uint32_t)j->n) from = (int)m->in.head.from;
+    if (!why && from >= 0 && from < j->rank && !is_revoke(j)) {
+        v->knocks = 1;
+        return symmSuccess;
+    }
     if (!why && (from < 0 || !awaits(j, from))) why = "greets as a rank that is not awaited";
     if (why) {
         turn_away(j, &v->fd, why);
@@ -318,6 +359,7 @@ static void drop_oldest(join *j, const char *why) {
 static symmResult_t hold(join *j, int fd) {
     visitor *v = &j->held[j->nheld++];
     v->fd = fd;
+    v->knocks = 0;
     v->in.have = 0;
     symm_mesh_tcp_tune(fd, j->t->base.patience_ms);
     SYMM_TRY(on_held(j, v)); /* its greeting may have come with it */
@@ -334,6 +376,7 @@ static symmResult_t accept_failed(join *j, int *more) {
         return SYMM_ERR(symmSystemError, "accept on the control mesh: %m (%s)", j->w->stage);
     if (errno != EMFILE && errno != ENFILE) return symmSuccess;
     compact(j);
+    if (stop_knocking(j)) return symmSuccess;
     if (!j->nheld) {
         return SYMM_ERR(symmFdLimit,
                         "no file descriptor left for the connection of a rank: %m (ulimit -n) (%s)",
@@ -403,7 +446,7 @@ static void farewell(join *j, symmResult_t code) {
         for (nfds_t i = 0; i < n; i++) {
             dialled *d = &j->dial[j->at[i].index];
             if (!j->polls[i].revents) continue;
-            if (outcome(d)) symm_mesh_fd_close(&d->fd);
+            if (symm_mesh_tcp_outcome(d->fd)) symm_mesh_fd_close(&d->fd);
             d->connecting = 0;
         }
     }
@@ -454,7 +497,7 @@ static symmResult_t read_addresses(join *j) {
     for (int p = 0; p < j->n; p++) {
         dialled *d = &j->dial[p];
         j->t->links[p].nonce = j->addrs[p].nonce;
-        if (p >= j->rank) continue;
+        if (p == j->rank) continue;
         const char *why =
             symm_tcp_address_get((const uint8_t *)j->addrs[p].name, &d->addr, &d->len);
         if (why)
@@ -476,6 +519,7 @@ static symmResult_t hear_connected(join *j) {
 static symmResult_t join_all(join *j) {
     symm_mesh *m = &j->t->base;
     SYMM_TRY(read_addresses(j));
+    j->knock_at = symm_now_ns() + KNOCK_MS * 1000000ull;
     while (j->left) {
         int ms;
         for (int p = 0; p < j->n; p++) {
@@ -484,6 +528,7 @@ static symmResult_t join_all(join *j) {
         SYMM_TRY(symm_mesh_look(m, m->pending, j->w, &ms));
         SYMM_TRY(hear_connected(j));
         SYMM_TRY(dial_all(j, &ms));
+        SYMM_TRY(knock_all(j));
         nfds_t n = collect(j);
         int found = SYMM_FAIL_CALL(mesh_await, -1, ENOMEM, poll(j->polls, n, ms));
         if (found > 0) SYMM_TRY(dispatch(j, n));

@@ -31,6 +31,28 @@ int symm_mesh_tcp_socket(int family) {
     return s;
 }
 
+int symm_mesh_tcp_outcome(int fd) {
+    int error = 0;
+    socklen_t len = sizeof error;
+    if (SYMM_FAIL_CALL(mesh_outcome, -1, ENOBUFS,
+                       getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len)) != 0)
+        return errno;
+    return error;
+}
+
+const char *symm_mesh_tcp_from(int fd, const char *mine, char *buf, size_t cap) {
+    static const struct in6_addr none;
+    struct sockaddr_storage a = {0};
+    socklen_t len = sizeof a;
+    const int known = fd >= 0 && getsockname(fd, (struct sockaddr *)&a, &len) == 0;
+    const int v4 = a.ss_family == AF_INET;
+    const void *at = v4 ? (const void *)&((const struct sockaddr_in *)&a)->sin_addr
+                        : (const void *)&((const struct sockaddr_in6 *)&a)->sin6_addr;
+    if (!known || !memcmp(at, &none, v4 ? sizeof(struct in_addr) : sizeof none))
+        (void)symm_tcp_address_get((const uint8_t *)mine, &a, &len);
+    return symm_tcp_interface_text(&a, buf, cap);
+}
+
 /* After half of the time silence is probed, every second; what is not acknowledged for all of it
  * ends the connection. */
 void symm_mesh_tcp_tune(int fd, int ms) {
