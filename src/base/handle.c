@@ -83,7 +83,6 @@ static void forked(void) {
             atomic_store(&slot->state, state + (1ull << 32));
             if (state & CLOSED) continue;
             count(kind, -1);
-            if (kind == SYMM_KIND_STREAM) SYMM_STAT_ADD(threads, -1);
         }
     symm_handle_unlock();
 }

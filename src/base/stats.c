@@ -4,9 +4,24 @@
 #include "stats.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 
 symm_stats_t symm_stats;
+
+static void forked(void) {
+    atomic_store_explicit(&symm_stats.threads, 0, memory_order_relaxed);
+}
+
+static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, forked);
+}
+
+void symm_stat_threads(int n) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    SYMM_STAT_ADD(threads, n);
+}
 
 typedef struct {
     char *buf;

@@ -18,6 +18,8 @@ extern symm_stats_t symm_stats;
 
 #define SYMM_STAT_ADD(name, n) \
     atomic_fetch_add_explicit(&symm_stats.name, (n), memory_order_relaxed)
+/* n threads of the library begin (-n: have ended). A child that is forked later has none. */
+void symm_stat_threads(int n);
 #define SYMM_STAT_GET(name) atomic_load_explicit(&symm_stats.name, memory_order_relaxed)
 
 /* Writes `"gauges":{...},"counters":{...}` at buf, as snprintf does: NUL-terminated, truncated at

@@ -44,7 +44,7 @@ static void *closer(void *arg) {
         free(b);
     }
     running = 0;
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
     pthread_cond_broadcast(&all_closed);
     pthread_mutex_unlock(&closer_lock);
     return NULL;
@@ -60,7 +60,6 @@ static void after_fork(void) {
 }
 static void in_child(void) {
     SYMM_STAT_ADD(fds, -waiting);
-    SYMM_STAT_ADD(threads, -running);
     first = NULL;
     last = &first;
     waiting = running = 0;
@@ -83,7 +82,7 @@ static int start(void) {
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (e) return 0;
     pthread_detach(thread);
-    SYMM_STAT_ADD(threads, 1);
+    symm_stat_threads(1);
     return 1;
 }
 

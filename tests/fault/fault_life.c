@@ -1,6 +1,8 @@
 /* fault_life.c - the ways in which communicators come to be and end: split, non-blocking creation,
  * the caller's callbacks, groups; and what becomes of each when something fails half-way. Forked
  * ranks; no lock. */
+#include <sys/wait.h>
+
 #include "fault_kit.h"
 
 static void identity(symmComm_t comm, int rank, int n) {
@@ -208,6 +210,62 @@ static void creation_that_is_aborted(void) {
     T_FORK(2, abort_behind_rank, fk_new(0, 0));
 }
 
+/* ---- threads that a forked child has not ---- */
+
+static void nothing(void *arg) {
+    (void)arg;
+}
+
+/* One with a branch: a replay needs a thread more. */
+static symmGraph_t branched(symmStream_t s, symmStream_t branch) {
+    symmEvent_t e;
+    symmGraph_t g;
+    T_OK(symmEventCreate(&e));
+    T_OK(symmStreamBeginCapture(s));
+    T_OK(symmEventRecord(e, s));
+    T_OK(symmStreamWaitEvent(branch, e));
+    T_OK(symmStreamHostFunc(s, nothing, NULL));
+    T_OK(symmStreamHostFunc(branch, nothing, NULL));
+    T_OK(symmEventRecord(e, branch));
+    T_OK(symmStreamWaitEvent(s, e));
+    T_OK(symmStreamEndCapture(s, &g));
+    T_OK(symmEventDestroy(e));
+    return g;
+}
+
+static void expect_threads_in_child(int threads) {
+    int status;
+    const pid_t pid = fork();
+    T_CHECK(pid >= 0);
+    if (pid == 0) _exit(SYMM_STAT_GET(threads) == threads ? 0 : 1);
+    T_EQ(waitpid(pid, &status, 0), pid);
+    T_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void a_child_has_none_of_the_threads(void) {
+    symmUniqueId_t id;
+    symmStream_t s, branch;
+    symmComm_t comm = NULL;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    T_EXPECT_WARNINGS();
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamCreate(&branch));
+    symmGraph_t g = branched(s, branch);
+    T_EQ(SYMM_STAT_GET(threads), 3);
+    expect_threads_in_child(0);
+    T_OK(symmGraphDestroy(g));
+    T_OK(symmStreamDestroy(s));
+    T_OK(symmStreamDestroy(branch));
+    T_EQ(SYMM_STAT_GET(threads), 0);
+    config.blocking = 0;
+    T_OK(symmGetUniqueId(&id));
+    T_ERR(symmCommInitRankConfig(&comm, 2, id, 0, &config), symmInProgress);
+    T_CHECK(SYMM_STAT_GET(threads) >= 1); /* it waits for rank 1 */
+    expect_threads_in_child(0);
+    T_OK(symmCommAbort(comm));
+    gone(0);
+}
+
 /* ---- callbacks ---- */
 
 typedef struct {
@@ -398,6 +456,6 @@ static void many_at_once(void) {
 
 T_MAIN(T(split_by_color_and_key), T(a_split_that_fails_on_one_rank),
        T(creation_that_does_not_block), T(several_created_behind), T(creation_that_fails_behind),
-       T(creation_that_is_aborted), T(the_callers_own_exchange), T(callbacks_that_fail),
-       T(groups_make_several_at_once), T(one_thread_all_ranks), T(an_error_in_a_group),
-       T(many_at_once))
+       T(creation_that_is_aborted), T(a_child_has_none_of_the_threads), T(the_callers_own_exchange),
+       T(callbacks_that_fail), T(groups_make_several_at_once), T(one_thread_all_ranks),
+       T(an_error_in_a_group), T(many_at_once))

@@ -39,7 +39,7 @@ static void leave(const leaving *l) {
 static void *leave_apart(void *arg) {
     leave(arg);
     free(arg);
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
     return NULL;
 }
 
@@ -55,12 +55,12 @@ static void leave_nccl(const symm_across *s, symm_across_gpu *g,
     SYMM_ASSERT(l.end && g->context);
     leaving *apart = is_captured(s, g) ? malloc(sizeof *apart) : NULL;
     if (apart) *apart = l;
-    SYMM_STAT_ADD(threads, apart != NULL);
+    symm_stat_threads(apart != NULL);
     if (apart && !pthread_create(&thread, NULL, leave_apart, apart)) {
         pthread_detach(thread);
         return;
     }
-    SYMM_STAT_ADD(threads, -(apart != NULL));
+    symm_stat_threads(-(apart != NULL));
     free(apart);
     leave(&l);
 }

@@ -328,7 +328,6 @@ static void in_child(void) {
         close(wake_fd); /* the child's copy: a write to it would wake the parent's thread */
         wake_fd = -1;
         SYMM_STAT_ADD(fds, -1);
-        SYMM_STAT_ADD(threads, -1);
     }
     after_fork();
 }
@@ -358,7 +357,7 @@ static symmResult_t start_thread(void) {
     }
     running = 1;
     SYMM_STAT_ADD(fds, 1);
-    SYMM_STAT_ADD(threads, 1);
+    symm_stat_threads(1);
     return symmSuccess;
 }
 
@@ -405,7 +404,7 @@ static void end_thread(void) {
     close(wake_fd);
     wake_fd = -1;
     SYMM_STAT_ADD(fds, -1);
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
 }
 
 void symm_watch_stop(symm_comm *c) {

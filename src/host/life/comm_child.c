@@ -138,7 +138,7 @@ static void *make_behind(void *arg) {
     if (made) symm_comm_unref(made);
     symm_comm_unref(b.parent);
     if (b.a.meet.release) b.a.meet.release(b.a.meet.ctx);
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
     return NULL;
 }
 
@@ -166,14 +166,14 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
     *b = (behind){c, *a, make, NULL};
     symm_comm_ref(c);
     atomic_fetch_add_explicit(&c->entry.parenting, 1, memory_order_release);
-    SYMM_STAT_ADD(threads, 1);
+    symm_stat_threads(1);
     int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, b));
     if (!e) {
         pthread_detach(t);
         *a->out = handle;
         return symmInProgress;
     }
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
     atomic_fetch_sub_explicit(&c->entry.parenting, 1, memory_order_release);
     symm_comm_unref(c);
     if (a->made) {

@@ -171,7 +171,7 @@ static void *make_behind(void *arg) {
     symm_comm_unref(m.c);
     if (m.at.from.parent) symm_comm_unref(m.at.from.parent);
     if (m.at.meet.release) m.at.meet.release(m.at.meet.ctx);
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
     return NULL;
 }
 
@@ -183,13 +183,13 @@ static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
     if (!m->at.from.context) m->at.from.context = symm_backend_context();
     symm_comm_ref(c); /* the thread's */
     if (at->from.parent) symm_comm_ref(at->from.parent);
-    SYMM_STAT_ADD(threads, 1);
+    symm_stat_threads(1);
     int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, m));
     if (!e) {
         pthread_detach(t);
         return symmSuccess;
     }
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
     free(m);
     if (at->from.parent) symm_comm_unref(at->from.parent);
     symm_comm_unref(c);

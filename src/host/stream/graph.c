@@ -241,7 +241,7 @@ static void stop_lanes(struct symm_graph *g) {
     pthread_mutex_unlock(&g->lock);
     for (; g->threads; g->threads--) {
         pthread_join(g->lanes[g->threads].thread, NULL);
-        SYMM_STAT_ADD(threads, -1);
+        symm_stat_threads(-1);
     }
 }
 

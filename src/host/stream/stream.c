@@ -173,7 +173,7 @@ symmResult_t symm_stream_thread(pthread_t *thread, void *(*fn)(void *), void *ar
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err) return SYMM_ERR(symmSystemError, "%s: cannot start a thread: %s", name, strerror(err));
     pthread_setname_np(*thread, name);
-    SYMM_STAT_ADD(threads, 1);
+    symm_stat_threads(1);
     return symmSuccess;
 }
 
@@ -379,7 +379,7 @@ static void stop_worker(struct symm_stream *s) {
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
 }
 
 /* Closes the handle unless the stream is under capture. The set-up lock keeps captures out. */

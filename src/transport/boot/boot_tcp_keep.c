@@ -155,7 +155,7 @@ static void *meet(void *arg) {
     while (*at != m) at = &(*at)->next;
     *at = m->next;
     free(m); /* symm_tcp_end_listener has ended the record that named it */
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
     pthread_cond_broadcast(&ended);
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -171,7 +171,7 @@ static int start(void *(*run)(void *), void *arg) {
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (e) return e;
     pthread_detach(thread);
-    SYMM_STAT_ADD(threads, 1);
+    symm_stat_threads(1);
     return 0;
 }
 
@@ -271,7 +271,7 @@ static void *keep(void *arg) {
     close_listener(bell);
     bell = -1;
     free(p);
-    SYMM_STAT_ADD(threads, -1);
+    symm_stat_threads(-1);
     pthread_cond_broadcast(&ended);
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -316,10 +316,7 @@ static void after_fork(void) {
     pthread_mutex_unlock(&lock);
 }
 static void in_child(void) {
-    int threads = bell >= 0;
     if (bell >= 0) close_listener(bell);
-    for (const meeting *m = meetings; m; m = m->next) threads++;
-    SYMM_STAT_ADD(threads, -threads);
     bell = -1;
     meetings = NULL;
     for (entry *e = registry; e; e = e->next) e->meeting = NULL; /* the parent's thread has it */
