@@ -381,6 +381,8 @@ static void refused_signals(symmComm_t c) {
     REFUSED(symmWaitSignal(1, &w, c, NULL), symmInvalidArgument, "must be below 2^62");
     T_EQ(n, 5);
     T_OK(symmWaitSignal(0, NULL, c, NULL));
+    REFUSED(symmWaitSignal(0, NULL, c, (symmStream_t)(uintptr_t)0x1234), symmInvalidArgument,
+            "stream");
     w = (symmSignalWait_t){1, 9, 0};
     T_OK(symmWaitSignal(1, &w, c, NULL));
 }
