@@ -53,8 +53,9 @@ SYMM_API symmResult_t symmVecReserve(symmVec_t vec, size_t bytes);
  * moves only if it has no addresses for it. Pointers from before a move are good until the next
  * move or shrinking.
  * Order: collective.
- * Errors: symmInvalidArgument: it is longer already. symmMismatch: ranks differ in bytes; where
- * nobody is waited for, the next collective finds it. */
+ * Errors: symmInvalidArgument: it is longer already. Where that is so on some ranks only, others
+ * that need memory wait for the next collective of these. symmMismatch: ranks differ in bytes;
+ * where nobody is waited for, the next collective finds it. */
 SYMM_API symmResult_t symmVecGrow(symmVec_t vec, size_t bytes);
 /* Makes it `bytes` long and gives back whole chunks behind them, on all ranks or on none.
  * Requires: the ranks' work on those bytes has ended.
