@@ -58,6 +58,21 @@ static void no_kernel_for_this_gpu(void) {
     }
 }
 
+/* Kernels of the two take other ways with eight ranks, and would wait for each other. */
+static void another_rank(int rank, int n, void *arg) {
+    fake_cuda_config config = gk_config(n, 0);
+    config.cc_major = rank == 2 ? 10 : 9;
+    gk_env("cuda");
+    gk_install(&config);
+    T_OK(symmSetDevice(rank));
+    refused_rank(arg, rank, n, symmNotSupported,
+                 "rank 2's GPU is of compute capability 10.x, rank 0's of 9.x");
+}
+static void gpus_of_two_generations_are_refused(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(3, another_rank, fk_new(0, 0));
+}
+
 static void a_kernel_that_is_not_there_is_named(void) {
     const fake_cuda_config config = gk_config(2, 0);
     T_EXPECT_WARNINGS();
@@ -503,12 +518,13 @@ static void multicast_is_never_looked_up(void) {
     for (int r = 0; r < 2; r++) T_OK(symmMemFree(buf[r]));
 }
 
-T_MAIN(T(no_kernel_for_this_gpu), T(a_kernel_that_is_not_there_is_named),
-       T(a_build_without_kernels), T(a_machine_without_gpus), T(a_driver_that_is_too_old),
-       T(a_driver_that_does_not_start), T(a_driver_that_finds_no_gpus), T(auto_takes_gpus),
-       T(devices_that_do_not_exist), T(a_device_of_one_rank_that_does_not_exist),
-       T(gpus_that_do_not_reach_each_other), T(processes_name_the_pair_as_well),
-       T(gpus_without_nvlink), T(a_pair_that_one_process_sees_is_refused_by_all),
+T_MAIN(T(no_kernel_for_this_gpu), T(gpus_of_two_generations_are_refused),
+       T(a_kernel_that_is_not_there_is_named), T(a_build_without_kernels),
+       T(a_machine_without_gpus), T(a_driver_that_is_too_old), T(a_driver_that_does_not_start),
+       T(a_driver_that_finds_no_gpus), T(auto_takes_gpus), T(devices_that_do_not_exist),
+       T(a_device_of_one_rank_that_does_not_exist), T(gpus_that_do_not_reach_each_other),
+       T(processes_name_the_pair_as_well), T(gpus_without_nvlink),
+       T(a_pair_that_one_process_sees_is_refused_by_all),
        T(memory_without_descriptors_is_for_threads), T(backends_that_differ),
        T(a_rank_without_a_gpu), T(no_room_on_one_gpu), T(no_room_on_the_gpu_of_one_process),
        T(a_host_pointer_is_refused_by_name), T(memory_of_a_gpu_out_of_reach_is_named),

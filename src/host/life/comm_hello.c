@@ -37,7 +37,7 @@ typedef struct {
     symm_uuid process;
     symm_where where;
     uint64_t device_bytes, scratch;
-    int32_t code, nranks, cuda, device, sms;
+    int32_t code, nranks, cuda, device, sms, cc_major;
     int32_t cores;  /* that the rank may use; cpus lists at most SYMM_MAX_RANKS of them */
     symm_uuid gpu;  /* the same in every process that sees it */
     int32_t first;  /* the rank has taken its GPU (share.h) */
@@ -140,6 +140,7 @@ static symmResult_t describe_gpu(symm_comm *c, hello *h) {
     if (!h->nvlink.known) SYMM_INFO("GPU %d reaches no other host: %s", c->caps.device, why);
     h->device = info.device;
     h->sms = info.sms;
+    h->cc_major = info.cc_major;
     if (c->nranks > 1 && c->params.side_by_side == 3)
         c->gpus.first = symm_share_take(c->caps.device);
     h->first = c->gpus.first;
@@ -240,6 +241,13 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine, int 
         return SYMM_ERR(symmInvalidUsage, "rank %d uses %s, rank 0 %s (SYMM_BACKEND settles it)", r,
                         h->cuda ? "a GPU" : "the host backend",
                         mine->cuda ? "a GPU" : "the host backend");
+    /* Kernels are compiled to take other ways there: ranks would wait for words that nobody
+     * writes. */
+    if (h->cc_major != mine->cc_major)
+        return SYMM_ERR(symmNotSupported,
+                        "rank %d's GPU is of compute capability %d.x, rank 0's of %d.x: a domain "
+                        "has GPUs of one",
+                        r, h->cc_major, mine->cc_major);
     SYMM_TRY(compare_choices(r, h, mine));
     return compare_place(r, h, mine, several);
 }
