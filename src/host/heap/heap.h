@@ -141,6 +141,9 @@ enum {
  * of the driver, which do not wait for work of the user's streams. Offsets are the heap's, of this
  * rank. -1: the driver refused; its error is logged. */
 int symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison);
+/* The stream paints, or the graph that it is captured into. */
+symmResult_t symm_guard_paint_later(const symm_heap *h, symmStream_t stream, uint64_t off,
+                                    uint64_t bytes, int poison);
 typedef struct {           /* bytes that were painted, and whose they are */
     uint64_t off, bytes;   /* 0 bytes: nothing to look at */
     int poison;            /* they are free; else the red zone behind a block */

@@ -12,7 +12,7 @@
 
 enum { POISON = 0xdd, RED = 0xfd };
 
-int symm_guard_byte(int poison) {
+static int byte_of(int poison) {
     return poison ? POISON : RED;
 }
 
@@ -34,13 +34,41 @@ int symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison) {
     char *at = h->win.ptr + off;
     symm_cuda_scope scope;
     if (!h->comm->cuda) {
-        memset(at, symm_guard_byte(poison), bytes);
+        memset(at, byte_of(poison), bytes);
         return 0;
     }
     if (symm_gpu_push(h->comm, &scope)) return -1;
-    const int bad = paint_gpu(h, at, bytes, symm_guard_byte(poison));
+    const int bad = paint_gpu(h, at, bytes, byte_of(poison));
     symm_gpu_pop(h->comm, &scope);
     return bad;
+}
+
+typedef struct {
+    char *at;
+    uint64_t bytes;
+    int value;
+} brush;
+
+static symmResult_t brush_task(void *args) {
+    const brush *b = args;
+    memset(b->at, b->value, b->bytes);
+    return symmSuccess;
+}
+
+static symmResult_t brush_gpu(const symm_heap *h, symmStream_t stream, const brush *b) {
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_gpu_enter(h->comm, &scope));
+    cu_result cu = symm_cu.cuMemsetD8Async((uintptr_t)b->at, (unsigned char)b->value, b->bytes,
+                                           symm_gpu_stream(stream));
+    symm_gpu_leave(&scope);
+    return symm_cuda_error(cu, "painting %llu bytes", (unsigned long long)b->bytes);
+}
+
+symmResult_t symm_guard_paint_later(const symm_heap *h, symmStream_t stream, uint64_t off,
+                                    uint64_t bytes, int poison) {
+    const brush b = {symm_heap_addr(h, h->comm->rank, off), bytes, byte_of(poison)};
+    if (h->comm->cuda) return brush_gpu(h, stream, &b);
+    return symm_stream_submit(stream, brush_task, &b, sizeof b);
 }
 
 /* The first byte that is not `value`, or n. */
@@ -70,7 +98,7 @@ static int is_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uin
             }
             p = copy;
         }
-        const size_t i = first_other(p, n, symm_guard_byte(poison));
+        const size_t i = first_other(p, n, byte_of(poison));
         good = i == n;
         *at = off + done + i;
     }

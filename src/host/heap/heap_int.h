@@ -232,8 +232,4 @@ symm_part symm_heap_next_graph_range(const symm_heap *h, int zone, uint64_t at);
  * first error; the graph range is gone in any case. */
 symmResult_t symm_heap_graph_range_end(symm_heap *h, uint64_t off);
 
-/* ---- heap_guard.c; the rest is in heap.h ---- */
-/* The byte that red zones, or poison, consist of. */
-int symm_guard_byte(int poison);
-
 #endif

@@ -3,7 +3,6 @@
  * that work. docs/memory-lane.md has the rules, and why they give no false alarm. */
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/log.h"
@@ -101,32 +100,8 @@ void symm_memguard_end(symm_memlanes *s) {
 
 /* ---- painting -------------------------------------------------------------------------------- */
 
-typedef struct {
-    char *at;
-    uint64_t bytes;
-    int value;
-} brush;
-
-static symmResult_t brush_task(void *args) {
-    const brush *b = args;
-    memset(b->at, b->value, b->bytes);
-    return symmSuccess;
-}
-
-static symmResult_t brush_gpu(const symm_memlane *l, const brush *b) {
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_gpu_enter(l->set->comm, &scope));
-    cu_result cu = symm_cu.cuMemsetD8Async((uintptr_t)b->at, (unsigned char)b->value, b->bytes,
-                                           symm_gpu_stream(l->stream));
-    symm_gpu_leave(&scope);
-    return symm_cuda_error(cu, "painting %llu bytes", (unsigned long long)b->bytes);
-}
-
 symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t bytes, int poison) {
-    const symm_memlanes *s = l->set;
-    const brush b = {symm_memlanes_address(s, off), bytes, symm_guard_byte(poison)};
-    if (s->comm->cuda) return brush_gpu(l, &b);
-    return symm_stream_submit(l->stream, brush_task, &b, sizeof b);
+    return symm_guard_paint_later(l->set->heap, l->stream, off, bytes, poison);
 }
 
 /* Work on a stream that is shut would invalidate a capture. So nothing is painted there, and
