@@ -1,8 +1,8 @@
 #!/bin/bash
 # check_parts.sh - the parts of a communicator's record (src/host/comm/parts.h) and their owners, as
 # the table in docs/communicator.md has them: only files of the owner's folder, and of
-# src/host/life, name the fields of a part, its type or its address. Each rule is shown to fail on a
-# tree that breaks it.
+# src/host/life, name the fields of a part, its type or its address. What stands before the parts
+# only src/host/life writes. Each rule is shown to fail on a tree that breaks it.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -48,6 +48,22 @@ strangers() {
     done <"$2"
 }
 
+# The fields that stand before the parts, but for the one that is a part, joined by |.
+head_fields() {
+    awk '/^typedef struct symm_comm \{/ { on = 1; next }
+         / symm_comm_failure failure;/ { exit }
+         on' src/host/comm/types.h |
+        sed -E 's@/\*.*@@; s/\(\*([a-z_]+)\)\(.*/\1;/; s/\[[^]]*\]//' |
+        sed -nE 's/;.*//; s/, \*?/\n/g; p' |
+        sed -E 's/.*[ *]//; /^(entry)?$/d' | paste -sd'|'
+}
+# Lines that write one of them. tree, fields
+head_writers() {
+    local at="((\.[a-z_]+)|(\[[^]]*\]))*" writes="([-+|&]?=[^=]|\+\+|--)"
+    (cd "$1" && grep -rnE "\b(c|comm|parent|child)->($2)$at ?$writes" src \
+        --include='*.[ch]' --include='*.inl') | grep -v '^src/host/life/'
+}
+
 owners docs/communicator.md >"$dir/owners"
 fields $parts >"$dir/fields"
 t_empty "every part has a row, and every row a part with that owner" \
@@ -64,6 +80,10 @@ else
     t_fail "fields are found" "$(cat "$dir/fields")"
 fi
 t_empty "only the owner, and life, name a part" "$(strangers . "$dir/owners" "$dir/fields")"
+head=$(head_fields)
+t_equal "fields before the parts are found" "handle rank gpus gpu room ctl" \
+    "$(echo "$head" | tr '|' '\n' | grep -xE 'handle|rank|gpus|gpu|room|ctl' | xargs)"
+t_empty "only life writes what stands before the parts" "$(head_writers . "$head")"
 
 # ---- shown to be seen ----
 bad=$dir/bad
@@ -75,4 +95,10 @@ echo 'int f(symm_comm_order *o) { return o->replays; }' >"$bad/src/host/lane/c.c
 t_equal "a field, an address and a type are seen" "a.c b.c c.c" \
     "$(strangers "$bad" "$dir/owners" "$dir/fields" |
         sed -E 's/.*\/([abc]\.c):.*/\1/' | sort | xargs)"
+echo 'void f(symm_comm *c) { c->gpu = 0; }' |
+    tee "$bad/src/host/life/may.c" >"$bad/src/host/lane/a.c"
+echo 'void f(symm_comm *c) { c->gpus.budget++; }' >"$bad/src/host/lane/b.c"
+echo 'int f(symm_comm *c) { return c->gpu == c->gpu->x; }' >"$bad/src/host/lane/c.c"
+t_equal "what writes there is seen, not what reads" "a.c b.c" \
+    "$(head_writers "$bad" "$head" | sed -E 's/.*\/([abc]\.c):.*/\1/' | sort | xargs)"
 t_done

@@ -117,25 +117,23 @@ static symmResult_t find_home(struct symm_gpu *g) {
     return symm_cuda_error(symm_cu.cuCtxGetCurrent(&g->context), "current context of this thread");
 }
 
-symmResult_t symm_gpu_open(symm_comm *c) {
-    symmResult_t status;
-    symm_cuda_scope scope;
+symmResult_t symm_gpu_new(struct symm_gpu **out) {
     struct symm_gpu *g = calloc(1, sizeof *g);
     if (!g) return SYMM_ERR(symmOutOfMemory, "no memory for the kernels of a communicator");
-    c->gpu = g;
-    SYMM_TRY_GOTO(find_home(g), close);
-    SYMM_TRY_GOTO(symm_gpu_push(c, &scope), close);
-    status = fill(c);
-    symm_gpu_pop(c, &scope);
-    if (!status) return symmSuccess;
-close:
-    symm_gpu_close(c);
+    const symmResult_t status = find_home(g);
+    if (status)
+        free(g);
+    else
+        *out = g;
     return status;
 }
 
-void symm_gpu_close(symm_comm *c) {
-    free(c->gpu);
-    c->gpu = NULL;
+symmResult_t symm_gpu_load(symm_comm *c) {
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_gpu_push(c, &scope));
+    const symmResult_t status = fill(c);
+    symm_gpu_pop(c, &scope);
+    return status;
 }
 
 symmResult_t symm_gpu_enter(const symm_comm *c, symm_cuda_scope *scope) {

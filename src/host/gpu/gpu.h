@@ -38,10 +38,11 @@ struct symm_gpu {
     symm_kept *pins;    /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
 };
 
-/* Finds and loads every kernel that this communicator can launch, on the calling thread's device.
- * Nothing is loaded later, because kernels may then be waiting for each other. [local] */
-symmResult_t symm_gpu_open(symm_comm *c);
-void symm_gpu_close(symm_comm *c);
+/* The device and the context of the calling thread, for a communicator, which frees it. */
+symmResult_t symm_gpu_new(struct symm_gpu **out);
+/* Finds and loads every kernel that the communicator can launch, into c->gpu. Nothing is loaded
+ * later, because kernels may then be waiting for each other. [local] */
+symmResult_t symm_gpu_load(symm_comm *c);
 /* The same for what communicators over several domains launch besides. Before there are calls. */
 symmResult_t symm_gpu_find_joins(symm_comm *c);
 /* Whether kernels can reach p: ordinary host memory only if the GPU reads the process's page

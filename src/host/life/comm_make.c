@@ -53,7 +53,8 @@ static symmResult_t open_gpu(symm_comm *c) {
         SYMM_TRY(symm_cuda_reach(c->caps.device, d));
         SYMM_TRY(symm_cuda_joined(c->caps.device, d));
     }
-    SYMM_TRY(symm_gpu_open(c));
+    SYMM_TRY(symm_gpu_new(&c->gpu));
+    SYMM_TRY(symm_gpu_load(c));
     return symm_launch_open(c);
 }
 
@@ -468,7 +469,8 @@ void symm_comm_unbuild(symm_comm *c) {
     symm_pages_unref(c->control.pages);
     c->control.pages = NULL;
     symm_launch_close(c);
-    symm_gpu_close(c);
+    free(c->gpu);
+    c->gpu = NULL;
     symm_comm_give_first(c);
     if (c->cuda) symm_closer_wait(); /* no descriptor of this communicator is left */
     if (inside && gpu) symm_cuda_pop(&scope);
