@@ -153,6 +153,35 @@ static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(
     finish(1);
 }
 
+/* Thread ranks on one GPU: a block that waits for the others' frees needs a barrier on the
+ * lane's stream, where it would wait for the other rank's. Other blocks need none. */
+static void a_lane_on_a_legacy_stream_of_two_ranks_has_no_barrier(void) {
+    const int devices[] = {0, 0};
+    symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;
+    void *p = NULL;
+    T_EXPECT_WARNINGS();
+    gk_start(1, 0);
+    gk_open(comms, 2, devices);
+    c.symBytes = c.localBytes = 8 * GK_MB;
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++) T_OK(symmHeapCreate(comms[r], &c, &heaps[r]));
+    T_OK(symmGroupEnd());
+    T_OK(symm_cuda_set(0));
+    for (int r = 0; r < 2; r++) {
+        symmResult_t got = symmSuccess;
+        T_OK(symmLaneCreate(heaps[r], NULL, &lanes[r]));
+        drop(r, local(r, KB4));
+        for (int i = 0; i < 10000 && !got; i++) {
+            got = symmLaneAlloc(lanes[r], KB4, SYMM_ALLOC_SYM, &p);
+            if (!got) drop(r, p);
+        }
+        T_EQ(got, symmInvalidUsage);
+        T_MSG(symmGetLastError(NULL), "is the legacy stream, and rank ");
+        drop(r, local(r, KB4));
+    }
+    finish(2);
+}
+
 static void a_stream_that_is_gone_is_told(void) {
     void *p = NULL;
     T_EXPECT_WARNINGS();
@@ -544,7 +573,7 @@ static void captures_survive_every_failure(void) {
 T_MAIN(T(the_steady_state_asks_for_the_capture_and_nothing_else), T(an_epoch_is_one_kernel),
        T(another_lane_waits_once_on_the_device), T(a_call_that_fails_changes_nothing),
        T(many_lanes_in_turns_are_one_mark_and_one_wait_each), T(a_wait_that_fails_is_made_again),
-       T(a_stream_that_is_gone_is_told),
+       T(a_stream_that_is_gone_is_told), T(a_lane_on_a_legacy_stream_of_two_ranks_has_no_barrier),
        T(a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured),
        T(G_3_2_a_chain_adds_no_node_to_the_graph), T(a_plan_may_be_the_communicators),
        T(G_4_1_siblings_and_joins_by_the_graphs_own_edges), T(a_capture_that_begins_with_blocks),
