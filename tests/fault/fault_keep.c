@@ -62,6 +62,55 @@ static void ranks_of_a_launcher(void) {
     for (int i = 0; i < 5; i++) T_FORK(ranks[i] + 1, served_rank, job_new(0, 12, KIT_MS));
 }
 
+/* Strangers come first, and stay: silent, with a part of a hello, with a wrong secret, with noise.
+ * how: the maker is a rank too, and comes when its process serves already. */
+enum { STRANGERS = 40, STAY_MS = 1300 };
+
+static int knock_as(const symm_tcp_id *id, int kind) {
+    uint8_t said[SYMM_TCP_HELLO] = {0};
+    symm_tcp_hello h = {.version = SYMM_TCP_VERSION, .rank = 1, .nranks = 3};
+    const int fd = socket(id->addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    T_EQ(connect(fd, (const struct sockaddr *)&id->addr, id->addrlen), 0);
+    memcpy(h.secret, id->secret, sizeof h.secret);
+    if (kind % 4 == 2 || kind % 4 == 0) h.secret[kind % SYMM_TCP_SECRET] ^= 1;
+    symm_tcp_hello_put(&h, said);
+    const size_t bytes = kind % 4 == 1 ? 20 : kind % 4 ? sizeof said : 0;
+    if (kind % 4 == 3) memset(said, 0xff, sizeof said);
+    if (bytes) T_EQ(send(fd, said, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
+    return fd;
+}
+
+static void besieged_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    symm_boot *b;
+    symm_tcp_id id;
+    int fds[STRANGERS];
+    const int ranks = n - !j->how;
+    const int64_t before = SYMM_STAT_GET(intruders);
+    begin(j, rank, n);
+    T_OK(symm_tcp_id_parse(&j->id, &id));
+    for (int i = 0; rank == 0 && i < STRANGERS; i++) fds[i] = knock_as(&id, i);
+    kit_barrier(&j->k, n);
+    kit_sleep(STAY_MS);
+    if (rank < ranks) {
+        symm_wait w = kit_wait("meeting", KIT_MS);
+        const uint64_t since = symm_now_ns();
+        T_OK(symm_boot_tcp_open(&j->id, rank, ranks, &w, &b));
+        T_CHECKF(fk_ms_since(since) < 2000, "it took %d ms", (int)fk_ms_since(since));
+        block_storm(b, 4);
+        symm_boot_close(b);
+    }
+    kit_barrier(&j->k, n);
+    if (rank == j->maker) T_CHECK(SYMM_STAT_GET(intruders) - before >= STRANGERS / 2);
+    for (int i = 0; rank == 0 && i < STRANGERS; i++) close(fds[i]);
+    end(j, n);
+}
+
+static void strangers_before_all_ranks(void) {
+    T_FORK(4, besieged_rank, job_new(0, 0, KIT_MS));
+    T_FORK(3, besieged_rank, job_new(0, 1, KIT_MS));
+}
+
 /* With communicators: they need their launcher until they are made, and no longer. */
 static void outlives_rank(int rank, int n, void *arg) {
     fk *f = arg;
@@ -511,10 +560,10 @@ static void numbers_of_a_stranger(void) {
     close(fd);
 }
 
-T_MAIN(T(ranks_of_a_launcher), T(communicators_outlive_their_launcher), T(two_ids_at_once),
-       T(a_rank_of_the_maker_is_late), T(claimed_ids_cost_no_thread), T(an_id_that_is_never_used),
-       T(ranks_that_differ_are_named), T(a_maker_that_goes), T(exchanges_that_fail),
-       T(no_thread_for_a_meeting), T(ids_that_are_dropped), T(an_id_that_a_child_drops),
-       T(a_meeting_whose_id_is_dropped), T(numbers_out_of_range),
-       T(numbers_out_of_range_in_a_group), T(numbers_that_nobody_hears), T(numbers_of_a_stranger),
-       T(a_rank_that_cannot_begin))
+T_MAIN(T(ranks_of_a_launcher), T(strangers_before_all_ranks),
+       T(communicators_outlive_their_launcher), T(two_ids_at_once), T(a_rank_of_the_maker_is_late),
+       T(claimed_ids_cost_no_thread), T(an_id_that_is_never_used), T(ranks_that_differ_are_named),
+       T(a_maker_that_goes), T(exchanges_that_fail), T(no_thread_for_a_meeting),
+       T(ids_that_are_dropped), T(an_id_that_a_child_drops), T(a_meeting_whose_id_is_dropped),
+       T(numbers_out_of_range), T(numbers_out_of_range_in_a_group), T(numbers_that_nobody_hears),
+       T(numbers_of_a_stranger), T(a_rank_that_cannot_begin))
