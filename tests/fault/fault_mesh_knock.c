@@ -11,7 +11,7 @@
 
 #include "transport/boot/tcp_socket.h"
 
-enum { LATE_MS = 700, PATIENCE_MS = 2000 };
+enum { LATE_MS = 1000, PATIENCE_MS = 2000 };
 
 static void expect_refusal(symm_mesh *m, const kit *k, int victim, int least, int most) {
     symm_wait w = kit_wait("connecting", KIT_MS);
@@ -36,7 +36,7 @@ static void dying_rank(int rank, int n, void *arg) {
     }
     if (!k->value) kit_sleep(100);
     if (k->value)
-        expect_refusal(m, k, n - 1, LATE_MS - 300, LATE_MS + 1500);
+        expect_refusal(m, k, n - 1, 0, LATE_MS + 1500);
     else
         expect_refusal(m, k, n - 1, PATIENCE_MS, PATIENCE_MS + 2000);
     kit_barrier(k, n - 1);
@@ -93,7 +93,7 @@ static void leaving_rank(int rank, int n, void *arg) {
     symm_mesh *m = kit_listen(k, rank, n);
     symm_wait w = kit_wait("connecting", KIT_MS);
     if (rank == n - 1) {
-        T_EQ(symm_fail_arm("mesh_connect:delay=700:1,mesh_connect:error:1"), 0);
+        T_EQ(symm_fail_arm("mesh_connect:delay=1000:1,mesh_connect:error:1"), 0);
     }
     T_ERR(symm_mesh_connect(m, k->addrs, NULL, &w), symmSystemError);
     T_MSG(symm_status_text(), "failpoint mesh_connect: to rank 0");
