@@ -186,7 +186,8 @@ SYMM_DEV void symmDevCopy(Group group, void *to, const void *from, uint64_t byte
     uint64_t head = (uint64_t)(0 - (uint64_t)d) & (unit - 1);
     if (head > bytes) head = bytes;
     const uint64_t units = (bytes - head) / unit, tail = head + units * unit;
-    if (me < head) d[me] = (char)symm_ptx::load_peer1(s + me);
+    /* A tile may have fewer threads than there are bytes. */
+    for (uint64_t i = me; i < head; i += all) d[i] = (char)symm_ptx::load_peer1(s + i);
     if (unit == 16) {
         uint64_t i = me;
         for (; i + (AT_ONCE - 1) * all < units; i += AT_ONCE * all) {
@@ -207,7 +208,7 @@ SYMM_DEV void symmDevCopy(Group group, void *to, const void *from, uint64_t byte
         for (uint64_t i = me; i < units; i += all)
             d[head + i] = (char)symm_ptx::load_peer1(s + head + i);
     }
-    if (tail + me < bytes && me < unit) d[tail + me] = (char)symm_ptx::load_peer1(s + tail + me);
+    for (uint64_t i = tail + me; i < bytes; i += all) d[i] = (char)symm_ptx::load_peer1(s + i);
 }
 
 /* ---- sums over ranks ------------------------------------------------------------------------- */

@@ -205,7 +205,7 @@ static void copies(const user *u) {
             const emu_dev_args what = {.from = 16 + i,
                                        .to = WINDOW / 4 + 32 + i * (unsigned)c,
                                        .len = lengths[i],
-                                       .warps = i % 2,
+                                       .warps = i % 3,
                                        .first = count};
             gk_fill(u->stream, u->window + WINDOW / 4, WINDOW / 4, 0);
             gk_fill(u->stream, u->window, WINDOW / 4, 17 * u->rank + (int)i);

@@ -313,18 +313,20 @@ KERNEL(lines) {
 
 /* ---- copies and sums ------------------------------------------------------------------------- */
 
-/* To the next rank, which learns of it by a signal. */
+/* A tile of four threads, as cooperative_groups makes it. */
+struct tile_of_four {
+    SYMM_DEV_IN unsigned thread() const { return threadIdx.x & 3u; }
+    SYMM_DEV_IN unsigned threads() const { return 4; }
+};
+/* To the next rank, which learns of it by a signal. By a CTA, its first warp, or its first tile. */
 KERNEL(copy) {
     if (t.absent) return;
     const int next = (t.dc.rank + 1) % t.dc.nranks;
-    if (t.warps) {
-        if (threadIdx.x < 32)
-            symmDevCopy(symmDevWarp(), symmDevPeerPtr(t.dc, t.win, next, t.to),
-                        symmDevLocalPtr(t.win, t.from), t.len);
-    } else {
-        symmDevCopy(symmDevCta(), symmDevPeerPtr(t.dc, t.win, next, t.to),
-                    symmDevLocalPtr(t.win, t.from), t.len);
-    }
+    char *to = symmDevPeerPtr(t.dc, t.win, next, t.to);
+    const char *from = symmDevLocalPtr(t.win, t.from);
+    if (!t.warps) symmDevCopy(symmDevCta(), to, from, t.len);
+    if (t.warps == 1 && threadIdx.x < 32) symmDevCopy(symmDevWarp(), to, from, t.len);
+    if (t.warps == 2 && threadIdx.x < 4) symmDevCopy(tile_of_four(), to, from, t.len);
     symmDevSignalRaise(t.dc, symmDevCta(), next, 0);
     if (symmDevSignalWait(t.dc, symmDevCta(), 0, (uint64_t)t.first + 1)) {
         gave_up(t);

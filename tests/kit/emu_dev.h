@@ -17,7 +17,7 @@ typedef struct {
     int32_t absent;         /* 1: this rank's kernel returns at once */
     int32_t index;          /* added to the CTA's */
     uint32_t items;         /* of data of a thread */
-    uint32_t warps;         /* 1: groups are warps */
+    uint32_t warps;         /* 1: groups are warps; of copies 2: a tile of four threads */
     uint64_t from, to, len; /* of a copy */
     uint64_t *out;          /* see OUT_ */
 } emu_dev_args;

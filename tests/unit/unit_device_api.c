@@ -172,7 +172,7 @@ static void copies_of_any_size_and_place(void) {
         for (int r = 0; r < k.n; r++) memcpy(want[r], window(r), WINDOW);
         for (int r = 0; r < k.n; r++) memcpy(want[(r + 1) % k.n] + to, window(r) + from, len);
         add((call){
-            "emu_dev_copy", 0, 1, 64, {.from = from, .to = to, .len = len, .warps = draw(2)}});
+            "emu_dev_copy", 0, 1, 64, {.from = from, .to = to, .len = len, .warps = draw(3)}});
         run(seed, "copy");
         all_is_well(seed, "copy");
         for (int r = 0; r < k.n; r++)
