@@ -319,8 +319,8 @@ SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
  *  - On GPUs a kernel has begun when it was given to its stream, and a graph when it was launched.
  *  - This rank's own calls have ended. A call of a peer that had begun may still write into windows
  *    of this rank until it next waits, and read its buffers; nobody writes into a buffer that is in
- *    no window (docs/limits.md). On GPUs it ends at most the piece that it is storing: of each of
- *    its warps 4 KB, or two times 2 KB (all_reduce, broadcast, reduce).
+ *    no window (docs/limits.md). On GPUs each of its warps stores at most the piece that it is at,
+ *    4 KB into each window.
  * Order: local, any thread. */
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
 /* As symmCommAbort, but the communicator stays valid for questions, symmCommShrink and
@@ -344,7 +344,7 @@ typedef struct {
     int domainSize;        /* ranks that can map each other's memory */
     int threadRanks;       /* 1: all ranks are threads of this process; else each has mappings */
     int oversubscribed;    /* 1: more ranks than cores: waiting yields early */
-    int multicast;         /* 1: NVLS windows */
+    int multicast;         /* 1: windows may have multicast addresses */
     int windows;           /* windows registered now */
     uint64_t base, stride; /* addr(rank, off) = base + rank*stride + off; off: symmWindowInfo_t */
     uint64_t scratchBytes; /* for messages that are staged */
