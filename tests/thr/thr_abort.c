@@ -213,6 +213,87 @@ static void a_call_beside_the_end_of_its_capture(void) {
     T_OK(symmStreamDestroy(l.stream));
 }
 
+/* ---- from a callback of the thread's own call ------------------------------------------------ */
+
+typedef struct {
+    symmComm_t comms[2], made[2];
+    int blocking, refused;
+    _Atomic int ends;
+} inside;
+
+/* All of these would wait until this thread has left the split that calls it. Rank 1 has no such
+ * call: the communicator lives. */
+static symmResult_t ends_inside(void *ctx, const symmMeeting_t *m, symmResult_t status,
+                                symmVerdict_t *v) {
+    static const char *const why = "would wait for itself";
+    inside *in = ctx;
+    symmComm_t other = NULL;
+    const int one = 1;
+    (void)v;
+    if (m->rank || in->refused) return status;
+    T_ERR(symmCommAbort(in->comms[0]), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), why);
+    T_ERR(symmCommShrink(in->comms[0], &one, 1, &other, NULL, SYMM_SHRINK_ABORT), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), why);
+    T_CHECK(!other);
+    in->refused++;
+    return status;
+}
+
+static void split_rank(int rank, int n, void *arg) {
+    inside *in = arg;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    const symmMeet_t meet = {ends_inside, NULL, in};
+    symmResult_t now = symmInProgress;
+    int x = 1;
+    config.blocking = in->blocking;
+    const symmResult_t r =
+        symmCommSplitMeet(in->comms[rank], 0, rank, &in->made[rank], &config, &meet);
+    T_EQ(r, in->blocking ? symmSuccess : symmInProgress);
+    while (now == symmInProgress) T_OK(symmCommGetAsyncError(in->comms[rank], &now));
+    T_OK(now);
+    T_OK(symmAllReduce(&x, &x, 1, symmInt32, symmSum, in->comms[rank], NULL));
+    T_OK(symmAllReduce(&x, &x, 1, symmInt32, symmSum, in->made[rank], NULL));
+    T_EQ(x, n * n);
+    T_OK(symmCommDestroy(in->made[rank]));
+}
+
+static void an_end_inside_an_own_call(void) {
+    T_EXPECT_WARNINGS();
+    for (int blocking = 0; blocking < 2; blocking++) {
+        inside in = {.blocking = blocking};
+        T_OK(symmCommInitAll(in.comms, 2, NULL));
+        T_THREADS(2, split_rank, &in);
+        T_EQ(in.refused, 1);
+        for (int r = 0; r < 2; r++) T_OK(symmCommDestroy(in.comms[r]));
+    }
+}
+
+/* The thread that gave the split away is not inside: its abort ends both. */
+static symmResult_t waits_inside(void *ctx, const symmMeeting_t *m, symmResult_t status,
+                                 symmVerdict_t *v) {
+    inside *in = ctx;
+    (void)m, (void)v;
+    for (int ms = 0; ms < 10000 && !in->ends; ms++) usleep(1000);
+    return status;
+}
+
+static void an_abort_by_who_gave_the_split_away(void) {
+    T_EXPECT_WARNINGS();
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    for (int k = 0; k < 20; k++) {
+        inside in = {.ends = k % 2};
+        const symmMeet_t meet = {waits_inside, NULL, &in};
+        T_OK(symmCommInitAll(in.comms, 1, NULL));
+        T_EQ(symmCommSplitMeet(in.comms[0], 0, 0, &in.made[0], &config, &meet), symmInProgress);
+        in.ends = 1;
+        T_OK(symmCommAbort(in.comms[0]));
+        T_OK(symmCommAbort(in.made[0]));
+    }
+}
+
 T_MAIN(T(an_abort_beside_the_next_call), T(an_abort_beside_a_destroy),
        T(an_abort_beside_heaps_and_windows), T(who_is_gone_beside_a_destroy),
-       T(a_launch_beside_a_destroy), T(a_call_beside_the_end_of_its_capture))
+       T(a_launch_beside_a_destroy), T(a_call_beside_the_end_of_its_capture),
+       T(an_end_inside_an_own_call), T(an_abort_by_who_gave_the_split_away))

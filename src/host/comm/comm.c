@@ -92,15 +92,20 @@ static symmResult_t await_turn(symm_comm *c, int live, uintptr_t self) {
     return r;
 }
 
+symmResult_t symm_comm_not_inside(const symm_comm *c) {
+    if (atomic_load_explicit(&c->entry.busy, memory_order_relaxed) != symm_thread_self())
+        return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage,
+                    "communicator %s: a call inside another call of this same thread, from one of "
+                    "its callbacks, would wait for itself",
+                    c->name);
+}
+
 /* Another thread is inside, or next. A visitor meanwhile: the communicator cannot end. */
 static __attribute__((noinline)) symmResult_t enter_next(symm_comm *c, int live, uintptr_t self) {
     symm_comm *same;
     SYMM_TRY(lost_turn(c, live));
-    if (atomic_load_explicit(&c->entry.busy, memory_order_relaxed) == self)
-        return SYMM_ERR(symmInvalidUsage,
-                        "communicator %s: a call inside another call of this same thread, from one "
-                        "of its callbacks, would wait for itself",
-                        c->name);
+    SYMM_TRY(symm_comm_not_inside(c));
     SYMM_TRY(symm_comm_visit(c->handle, &same));
     SYMM_ASSERT(same == c);
     atomic_fetch_add_explicit(&c->entry.waiting, 1, memory_order_relaxed);

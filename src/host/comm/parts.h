@@ -26,7 +26,7 @@ enum { SYMM_COMM_IS_MADE = 1, SYMM_COMM_IS_GIVEN_UP };
 typedef struct {
     _Atomic int refs;                 /* handle, captured calls */
     _Atomic int state;                /* SYMM_COMM_* */
-    _Atomic uintptr_t busy;           /* the thread that is inside (symm_thread_self); 0: none */
+    _Atomic uintptr_t busy;           /* a thread (symm_thread_self); 0: none; 1: one to come */
     _Atomic int waiting;              /* threads that want to be next */
     pthread_mutex_t turn;             /* the one of them that looks at busy */
     _Atomic int visitors;             /* calls that any thread may make; the end waits for them */

@@ -19,6 +19,7 @@
 #include "host/comm/group.h"
 #include "host/comm/outer.h"
 #include "host/gpu/gpu.h"
+#include "machine/thread.h"
 #include "transport/mesh/survive.h"
 #include "across_end.h"
 #include "comm_make.h"
@@ -92,6 +93,7 @@ typedef struct {
 } behind;
 
 static pthread_mutex_t telling = PTHREAD_MUTEX_INITIALIZER;
+enum { NO_THREAD = 1 }; /* of entry.busy: the address of no thread's block */
 
 /* Pairs with the releases in say_done. */
 static int behind_now(symm_comm *c) {
@@ -118,6 +120,13 @@ static void say_done(symm_comm *parent, symm_comm *made) {
     pthread_mutex_unlock(&telling);
 }
 
+/* The parent stays held, on behalf of that thread: calls that ask whether they are inside it
+ * themselves (symm_comm_not_inside) mean this one. */
+static void take_inside(symm_comm *parent, uintptr_t thread) {
+    SYMM_ASSERT(atomic_load_explicit(&parent->entry.busy, memory_order_relaxed));
+    atomic_store_explicit(&parent->entry.busy, thread, memory_order_relaxed);
+}
+
 /* This thread holds the parent until it is done. After a failure symmCommGetAsyncError of the new
  * one returns it. */
 static void *make_behind(void *arg) {
@@ -125,6 +134,7 @@ static void *make_behind(void *arg) {
     symm_comm *made = b.a.made;
     free(arg);
     b.a.out = &b.nothing;
+    take_inside(b.parent, symm_thread_self());
     symm_log_rank(b.parent->rank);
     symmResult_t r = b.make(b.parent, &b.a);
     if (made && r) {
@@ -166,6 +176,7 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
     *b = (behind){c, *a, make, NULL};
     symm_comm_ref(c);
     atomic_fetch_add_explicit(&c->entry.parenting, 1, memory_order_release);
+    take_inside(c, NO_THREAD); /* first: then only the new one does it */
     symm_stat_threads(1);
     int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, b));
     if (!e) {
@@ -174,6 +185,7 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
         return symmInProgress;
     }
     symm_stat_threads(-1);
+    take_inside(c, symm_thread_self());
     atomic_fetch_sub_explicit(&c->entry.parenting, 1, memory_order_release);
     symm_comm_unref(c);
     if (a->made) {
@@ -388,8 +400,9 @@ static symmResult_t shrink(symm_comm *c, const child_args *a) {
  * left. */
 static symmResult_t enter_parent(const child_args *a, symm_comm **c) {
     if (!a->code && a->flags & SYMM_SHRINK_ABORT) {
-        SYMM_TRY(symmCommRevoke(a->parent, 0));
         const symm_comm *p = symm_handle_peek(SYMM_KIND_COMM, a->parent);
+        if (p) SYMM_TRY(symm_comm_not_inside(p));
+        SYMM_TRY(symmCommRevoke(a->parent, 0));
         while (p && atomic_load_explicit(&p->entry.busy, memory_order_relaxed) &&
                atomic_load(&p->entry.state) != SYMM_COMM_FINAL) /* else it was aborted meanwhile */
             sched_yield();

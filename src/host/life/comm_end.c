@@ -150,6 +150,11 @@ symmResult_t symmCommAbort(symmComm_t comm) {
     symm_comm *c;
     if (symm_outer_is(comm)) return symm_across_destroy(comm, 1);
     SYMM_TRY(symm_comm_visit(comm, &c));
+    const symmResult_t inside = symm_comm_not_inside(c);
+    if (inside) { /* take_turn would wait for this thread */
+        symm_comm_unvisit(c);
+        return inside;
+    }
     atomic_store(&c->entry.aborting, 1); /* holds for the end in any thread */
     if (atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING &&
         abort_creation(c)) {
