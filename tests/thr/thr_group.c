@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "symm.h"
@@ -319,7 +320,46 @@ static void a_discarded_group_runs_nothing(void) {
     close_all(1);
 }
 
+/* ---- from a function of a stream ------------------------------------------------------------- */
+
+static symmResult_t inside; /* what End says there */
+
+/* Each call would wait for one that the stream runs behind this function. */
+static void group_inside(void *arg) {
+    int x[RANKS] = {0};
+    usleep(100000); /* these have been given by then */
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        T_OK(symmAllReduce(&x[r], &x[r], 1, symmInt32, symmSum, comms[0][r], NULL));
+    inside = symmGroupEnd();
+    if (inside) T_MSG(symmGetLastError(NULL), "a function of a stream or graph must not wait");
+    (void)arg;
+}
+
+/* The calls of several communicators have a thread each, which must not wait either. */
+static void a_group_in_a_streams_function_does_not_wait(void) {
+    symmStream_t streams[RANKS];
+    symmEvent_t e;
+    int x[RANKS] = {1, 1, 1};
+    T_EXPECT_WARNINGS();
+    open_all(1);
+    T_OK(symmEventCreate(&e));
+    for (int r = 0; r < RANKS; r++) T_OK(symmStreamCreate(&streams[r]));
+    T_OK(symmStreamHostFunc(streams[0], group_inside, NULL));
+    T_OK(symmEventRecord(e, streams[0]));
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmStreamWaitEvent(streams[r], e));
+        T_OK(symmAllReduce(&x[r], &x[r], 1, symmInt32, symmSum, comms[0][r], streams[r]));
+    }
+    for (int r = 0; r < RANKS; r++) T_OK(symmStreamSynchronize(streams[r]));
+    T_EQ(inside, symmInvalidUsage);
+    for (int r = 0; r < RANKS; r++) T_EQ(x[r], RANKS);
+    for (int r = 0; r < RANKS; r++) T_OK(symmStreamDestroy(streams[r]));
+    T_OK(symmEventDestroy(e));
+    close_all(1);
+}
+
 T_MAIN(T(reductions_may_end_first), T(a_thousand_calls), T(a_thousand_calls_of_a_stream),
        T(the_order_across_communicators_stays), T(groups_in_captures), T(a_simulated_group_goes_on),
        T(simulated_set_up), T(a_text_says_what_it_leaves_out), T(simulations_that_are_refused),
-       T(a_discarded_group_runs_nothing))
+       T(a_discarded_group_runs_nothing), T(a_group_in_a_streams_function_does_not_wait))

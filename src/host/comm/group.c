@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "host/stream/stream.h"
 #include "driver.h"
 
 typedef struct job {
@@ -30,6 +31,7 @@ typedef struct { /* where the threads of a group wait until all of them have sta
     pthread_cond_t moved;
     enum { SHUT, OPEN, CALLED_OFF } state; /* under lock, as the rest */
     int threads;                           /* that have not ended */
+    int inside;                            /* symm_stream_inside of the caller */
 } gate;
 
 typedef struct queue { /* the jobs of one communicator, in order */
@@ -275,6 +277,7 @@ static symmResult_t sort_jobs(queue **queues, job *all) {
 
 static void *run_behind_gate(void *arg) {
     queue *q = arg;
+    symm_stream_take_inside(q->gate->inside);
     pthread_mutex_lock(&q->gate->lock);
     while (q->gate->state == SHUT) pthread_cond_wait(&q->gate->moved, &q->gate->lock);
     int runs = q->gate->state == OPEN;
@@ -372,7 +375,7 @@ static int has_stays(const queue *queues) {
  * streams run first, because the others may wait for it. They run in the order of the calls, across
  * communicators: on one stream this is the order that a rank without a group has too. */
 static symmResult_t run_queues(queue *queues, job *all) {
-    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT, 0};
+    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT, 0, symm_stream_inside()};
     if (has_stays(queues) && must_serve(all))
         return SYMM_ERR(symmNotSupported,
                         "a group with a call of a communicator over several domains may have none "

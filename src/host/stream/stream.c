@@ -28,6 +28,15 @@ symmResult_t symm_stream_may_wait(const char *call) {
                     call);
 }
 
+int symm_stream_inside(void) {
+    return symm_stream_depth;
+}
+
+void symm_stream_take_inside(int depth) {
+    SYMM_ASSERT(depth >= 0);
+    symm_stream_depth = depth;
+}
+
 #ifdef SYMM_TESTING
 void symm_tasks_check(const struct symm_stream *s) {
     const uint64_t submitted = atomic_load_explicit(&s->submitted, memory_order_relaxed),

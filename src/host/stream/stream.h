@@ -91,6 +91,10 @@ void symm_stream_lose_capture(symmStream_t s);
 /* symmInvalidUsage naming the call if this thread runs a task for a worker or a replay: it must not
  * wait. */
 symmResult_t symm_stream_may_wait(const char *call);
+/* How deep this thread is in such tasks; 0: in none. A thread that makes calls for this one, which
+ * waits for it, takes that over: it must not wait either. */
+int symm_stream_inside(void);
+void symm_stream_take_inside(int depth);
 
 /* symmInvalidArgument, naming the value, if s is neither NULL nor a live stream. */
 symmResult_t symm_stream_check(symmStream_t s);
