@@ -46,6 +46,42 @@ static void a_thread_is_asked_while_it_waits(void) {
     for (int r = 0; r < RANKS; r++) T_OK(symmCommDestroy(j.comms[r]));
 }
 
+/* Its own thread makes the last one's calls; others wait in threads of the group. The peer comes to
+ * the first one when this thread has been asked again and again behind the last. */
+typedef struct {
+    job first, last;
+    _Atomic int calls;
+} jobs;
+static void group_rank(int me, int n, void *arg) {
+    jobs *j = arg;
+    static float data[2][2][COUNT];
+    (void)n;
+    if (me == 0) {
+        reduce(&j->last, 0, data[0][1]);
+        const int before = j->calls;
+        for (int ms = 0; j->calls < before + ENOUGH && ms < MOST_MS; ms++) usleep(1000);
+        T_CHECKF(j->calls >= before + ENOUGH, "asked %d times", j->calls - before);
+        reduce(&j->first, 0, data[0][0]);
+        return;
+    }
+    T_OK(symmSetProgress(count, &j->calls));
+    T_OK(symmGroupStart());
+    reduce(&j->first, 1, data[1][0]);
+    reduce(&j->last, 1, data[1][1]);
+    T_OK(symmGroupEnd());
+    T_OK(symmSetProgress(NULL, NULL));
+}
+static void a_thread_is_asked_while_its_group_waits(void) {
+    jobs j = {.calls = 0};
+    T_OK(symmCommInitAll(j.first.comms, 2, NULL));
+    T_OK(symmCommInitAll(j.last.comms, 2, NULL));
+    T_THREADS(2, group_rank, &j);
+    for (int r = 0; r < 2; r++) {
+        T_OK(symmCommDestroy(j.first.comms[r]));
+        T_OK(symmCommDestroy(j.last.comms[r]));
+    }
+}
+
 static void the_backend_of_a_program(void) {
     symm_params p;
     T_OK(symmSetBackend(SYMM_BACKEND_CUDA));
@@ -66,4 +102,5 @@ static void a_backend_that_is_none(void) {
     T_EQ(symmSetBackend(-1), symmInvalidArgument);
 }
 
-T_MAIN(T(a_thread_is_asked_while_it_waits), T(the_backend_of_a_program), T(a_backend_that_is_none))
+T_MAIN(T(a_thread_is_asked_while_it_waits), T(a_thread_is_asked_while_its_group_waits),
+       T(the_backend_of_a_program), T(a_backend_that_is_none))

@@ -135,5 +135,7 @@ typedef struct {
     void *arg;
 } symm_progress;
 void symm_progress_swap(symm_progress *with);
+/* Calls it, as a thread does that waits. 0: nothing is set. */
+int symm_progress_turn(void);
 
 #endif

@@ -139,8 +139,14 @@ void symm_progress_swap(symm_progress *with) {
     *with = was;
 }
 
+int symm_progress_turn(void) {
+    if (!progress) return 0;
+    progress(progress_arg);
+    return 1;
+}
+
 void symm_give_core(const symm_args *a, uint32_t *vain) {
-    if (progress) progress(progress_arg);
+    (void)symm_progress_turn();
     const int crowded = (a->flags & SYMM_ARG_CROWDED) != 0;
     const uint64_t from = crowded ? now_ns() : 0;
     sched_yield();

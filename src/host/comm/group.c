@@ -3,6 +3,7 @@
  * these threads and the caller tell each other. */
 #include "group.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "device/common/kernels.h"
 #include "host/stream/stream.h"
 #include "driver.h"
 
@@ -348,13 +350,26 @@ static job *handed(queue *queues) {
     return NULL;
 }
 
+/* What the program wants done while this thread's calls wait (symmSetProgress) is this thread's to
+ * do: those of the group have nothing set. */
+static void poll_once(gate *g) {
+    pthread_mutex_unlock(&g->lock);
+    (void)symm_progress_turn();
+    sched_yield();
+    pthread_mutex_lock(&g->lock);
+}
+
 /* Makes the calls that the queues' threads may not make, until all threads have ended. */
 static void serve_queues(queue *queues, gate *g) {
+    const int polls = symm_progress_turn();
     pthread_mutex_lock(&g->lock);
     while (g->threads) {
         job *j = handed(queues);
         if (!j) {
-            pthread_cond_wait(&g->moved, &g->lock);
+            if (polls)
+                poll_once(g);
+            else
+                pthread_cond_wait(&g->moved, &g->lock);
             continue;
         }
         pthread_mutex_unlock(&g->lock);
