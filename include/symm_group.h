@@ -12,11 +12,13 @@ extern "C" {
 /* Calls between Start and the outermost End are queued, so that one thread can drive several ranks:
  * creation, split, shrink, registration, growth and all else that is collective. symmCommInitMPI,
  * symmCommInitAll and calls whose order is local are made at once.
- *  - Arguments are checked at the call, and a collective has taken its reduction, scalar and counts
- *    then. Nothing blocks before End, which writes the handles that calls of the group make (comm,
- *    window). A communicator must exist before the group that registers on it.
- *  - If a call was refused, or a thread that a communicator needs cannot be started, End runs none
- *    of them and returns the first refusal.
+ *  - Handles are checked at the call, and so are the arguments of a collective, which has taken its
+ *    reduction, scalar and counts then. What else is wrong with a call of set-up all its ranks are
+ *    told when End makes it, beside the others. Nothing blocks before End, which writes the handles
+ *    that calls of the group make (comm, window). A communicator must exist before the group that
+ *    registers on it.
+ *  - If a call that would be queued was refused, or a thread that a communicator needs cannot be
+ *    started, End runs none of them and returns the first refusal.
  *  - Calls that only give work to streams (on GPUs all collectives, else those on other streams
  *    than NULL) are made by the thread that calls End, in the order in which they were queued,
  *    whatever their communicators. If creation, split or registration of the same communicator

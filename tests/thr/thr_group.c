@@ -9,6 +9,9 @@
 
 #include "base/fail.h"
 #include "symm.h"
+#include "symm_device.h"
+#include "symm_heap.h"
+#include "symm_vec.h"
 #include "t.h"
 
 enum { RANKS = 3, MANY = 1000, SOME = 64 };
@@ -320,6 +323,57 @@ static void a_discarded_group_runs_nothing(void) {
     close_all(1);
 }
 
+/* ---- refused --------------------------------------------------------------------------------- */
+
+static int ran[RANKS];
+static void begin_beside(void) {
+    static const int one = 1;
+    memset(ran, 0, sizeof ran);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        T_OK(symmAllReduce(&one, &ran[r], 1, symmInt32, symmSum, comms[0][r], NULL));
+}
+/* The call is refused, and so is the group: none of its calls runs. */
+#define REFUSES(call)                                             \
+    do {                                                          \
+        begin_beside();                                           \
+        T_ERR(call, symmInvalidArgument);                         \
+        T_ERR(symmGroupEnd(), symmInvalidArgument);               \
+        for (int r = 0; r < RANKS; r++) T_CHECKF(!ran[r], #call); \
+    } while (0)
+
+/* Of set-up, by what is no handle, or before there is anybody to tell. */
+static void a_refused_set_up_takes_the_group_along(void) {
+    const symmComm_t gone = (symmComm_t)(uintptr_t)0x123450;
+    const symmBoot_t none = {NULL, NULL, NULL};
+    symmComm_t made = NULL;
+    symmWindow_t win;
+    symmHeap_t heap;
+    symmVec_t vec;
+    symmDevComm_t dev;
+    int n;
+    T_EXPECT_WARNINGS();
+    open_all(1);
+    REFUSES(symmWindowRegister(gone, NULL, 0, &win, SYMM_WIN_DEFAULT));
+    REFUSES(symmWindowGrow(NULL, 100));
+    REFUSES(symmCommSplit(gone, 0, 0, &made, NULL));
+    REFUSES(symmCommShrink(gone, NULL, 0, &made, NULL, 0));
+    REFUSES(symmCommGrow(gone, RANKS, NULL, -1, &made, NULL));
+    REFUSES(symmCommFailedRanks(gone, SYMM_FAILED_AGREE, NULL, 0, &n));
+    REFUSES(symmCommFailedRanks(comms[0][0], 77, NULL, 0, &n));
+    REFUSES(symmCommInitBoot(&made, 1, 0, NULL, NULL));
+    REFUSES(symmCommInitBoot(&made, 1, 0, &none, NULL));
+    REFUSES(symmCommInitBoot(&made, 0, 0, &none, NULL));
+    REFUSES(symmDevCommCreate(gone, NULL, &dev));
+    REFUSES(symmHeapCreate(gone, NULL, &heap));
+    REFUSES(symmHeapGrow(NULL, 1, 1));
+    REFUSES(symmHeapTrim(NULL, 0, NULL));
+    REFUSES(symmVecCreate(gone, NULL, &vec));
+    REFUSES(symmVecReserve(NULL, 1));
+    T_CHECK(!made);
+    close_all(1);
+}
+
 /* ---- from a function of a stream ------------------------------------------------------------- */
 
 static symmResult_t inside; /* what End says there */
@@ -362,4 +416,5 @@ static void a_group_in_a_streams_function_does_not_wait(void) {
 T_MAIN(T(reductions_may_end_first), T(a_thousand_calls), T(a_thousand_calls_of_a_stream),
        T(the_order_across_communicators_stays), T(groups_in_captures), T(a_simulated_group_goes_on),
        T(simulated_set_up), T(a_text_says_what_it_leaves_out), T(simulations_that_are_refused),
-       T(a_discarded_group_runs_nothing), T(a_group_in_a_streams_function_does_not_wait))
+       T(a_discarded_group_runs_nothing), T(a_refused_set_up_takes_the_group_along),
+       T(a_group_in_a_streams_function_does_not_wait))

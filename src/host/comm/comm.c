@@ -180,6 +180,16 @@ symmResult_t symm_comm_visit_made(symmComm_t comm, symm_comm **out) {
     return symmInProgress;
 }
 
+symmResult_t symm_comm_run(symmComm_t comm, symm_job_fn fn, const void *args, size_t bytes) {
+    symm_comm *c;
+    if (symm_group_open()) {
+        const symmResult_t r = symm_comm_visit(comm, &c);
+        if (r) return symm_group_refuse(r);
+        symm_comm_unvisit(c);
+    }
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, fn, args, bytes);
+}
+
 void symm_comm_ref(symm_comm *c) {
     SYMM_ASSERT(atomic_load_explicit(&c->entry.refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&c->entry.refs, 1, memory_order_relaxed);

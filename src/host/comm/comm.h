@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "gather.h"
+#include "group.h"
 #include "pages.h"
 #include "revoke.h"
 #include "types.h"
@@ -60,6 +61,10 @@ void symm_comm_unvisit(symm_comm *c);
 symmResult_t symm_comm_visit_made(symmComm_t handle, symm_comm **out);
 /* symmInvalidArgument: the handle is none of a living communicator. */
 symmResult_t symm_comm_bad_handle(symmComm_t handle);
+
+/* symm_group_run of a call that all ranks of comm make, and that may wait for them. In a group a
+ * handle that is none refuses all of it now: nobody could be told when the call is made. */
+symmResult_t symm_comm_run(symmComm_t comm, symm_job_fn fn, const void *args, size_t bytes);
 
 /* A rank's control block as this process reaches it (GPUs: the part in host memory: state and abort
  * word). After set-up. Any thread. */

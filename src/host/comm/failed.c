@@ -141,8 +141,9 @@ static symmResult_t look(const failed_args *a) {
 symmResult_t symmCommFailedRanks(symmComm_t comm, unsigned flags, int *ranks, int cap, int *count) {
     failed_args a = {comm, cap, ranks, count};
     if (flags != SYMM_FAILED_LOCAL && flags != SYMM_FAILED_AGREE)
-        return SYMM_ERR(symmInvalidArgument,
-                        "flags=%u: must be SYMM_FAILED_LOCAL or SYMM_FAILED_AGREE", flags);
+        return symm_group_refuse(
+            SYMM_ERR(symmInvalidArgument,
+                     "flags=%u: must be SYMM_FAILED_LOCAL or SYMM_FAILED_AGREE", flags));
     if (flags == SYMM_FAILED_LOCAL) return look(&a);
-    return symm_group_run(comm, SYMM_JOB_BLOCKS, agree, &a, sizeof a);
+    return symm_comm_run(comm, agree, &a, sizeof a);
 }

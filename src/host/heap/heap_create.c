@@ -208,7 +208,7 @@ symmResult_t symmHeapCreate(symmComm_t comm, const symmHeapConfig_t *config, sym
     /* Inside a group the heap is made later, so the name is copied now. */
     if (a.config.size == sizeof a.config && a.config.name)
         snprintf(a.name, sizeof a.name, "%s", a.config.name);
-    return symm_group_run(comm, SYMM_JOB_BLOCKS, create_job, &a, sizeof a);
+    return symm_comm_run(comm, create_job, &a, sizeof a);
 }
 
 symmResult_t symmHeapDestroy(symmHeap_t heap) {

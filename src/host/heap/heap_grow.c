@@ -324,8 +324,9 @@ static symmResult_t grow_job(void *p) {
 symmResult_t symmHeapGrow(symmHeap_t heap, size_t symBytes, size_t localBytes) {
     grow_args a = {heap, {symBytes, localBytes}};
     symm_heap *h;
-    SYMM_TRY(symm_heap_pin(heap, &h));
-    symmResult_t r = symm_group_run(h->comm->handle, SYMM_JOB_BLOCKS, grow_job, &a, sizeof a);
+    symmResult_t r = symm_heap_pin(heap, &h);
+    if (r) return symm_group_refuse(r);
+    r = symm_group_run(h->comm->handle, SYMM_JOB_BLOCKS, grow_job, &a, sizeof a);
     symm_heap_unpin(h);
     return r;
 }

@@ -470,8 +470,9 @@ static symmResult_t tidy_job(void *p) {
 
 static symmResult_t tidy(tidy_args a) {
     symm_heap *h;
-    SYMM_TRY(symm_heap_pin(a.heap, &h));
-    symmResult_t r = symm_group_run(h->comm->handle, SYMM_JOB_BLOCKS, tidy_job, &a, sizeof a);
+    symmResult_t r = symm_heap_pin(a.heap, &h);
+    if (r) return symm_group_refuse(r);
+    r = symm_group_run(h->comm->handle, SYMM_JOB_BLOCKS, tidy_job, &a, sizeof a);
     symm_heap_unpin(h);
     return r;
 }

@@ -290,7 +290,7 @@ static symmResult_t split_off(symmComm_t comm, int color, int key, symmComm_t *n
     if (meet) a.meet = *meet;
     note_error(&a, status);
     symm_config_keep(&a.config, config);
-    return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
+    return symm_comm_run(comm, split_job, &a, sizeof a);
 }
 
 symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
@@ -431,7 +431,7 @@ static symmResult_t shrink_to(symmComm_t comm, const int *excludeRanks, int nExc
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     symm_config_keep(&a.config, config);
     if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused when the call is made */
-    return symm_group_run(comm, SYMM_JOB_BLOCKS, shrink_job, &a, sizeof a);
+    return symm_comm_run(comm, shrink_job, &a, sizeof a);
 }
 
 symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,

@@ -129,8 +129,8 @@ static symmResult_t grow(symmComm_t comm, int nranks, const symmUniqueId_t *id, 
     if (r) return symm_comm_refuse_rank(id, rank, nranks, r);
     if (!comm) a.at.from.context = symm_group_open() ? symm_backend_context() : NULL;
     symm_config_keep(&a.config, config);
-    return symm_group_run(comm ? (const void *)comm : newcomm, SYMM_JOB_BLOCKS, grow_job, &a,
-                          sizeof a);
+    if (comm) return symm_comm_run(comm, grow_job, &a, sizeof a);
+    return symm_group_run(newcomm, SYMM_JOB_BLOCKS, grow_job, &a, sizeof a);
 }
 
 symmResult_t symmCommGrow(symmComm_t comm, int nranks, const symmUniqueId_t *id, int rank,

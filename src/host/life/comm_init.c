@@ -112,9 +112,10 @@ static symmResult_t init_boot(void *p) {
 
 symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot,
                               const symmConfig_t *config) {
-    SYMM_TRY(check_ranks(nranks, rank, SYMM_MAX_RANKS));
-    if (!boot || !boot->allgather)
-        return SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
+    symmResult_t bad = check_ranks(nranks, rank, SYMM_MAX_RANKS);
+    if (!bad && (!boot || !boot->allgather))
+        bad = SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
+    if (bad) return symm_group_refuse(bad);
     boot_args a = {comm, nranks, rank, *boot, {.given = 0}, callers_context()};
     symm_config_keep(&a.config, config);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_boot, &a, sizeof a);

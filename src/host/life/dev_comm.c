@@ -220,7 +220,7 @@ symmResult_t symmDevCommCreate(symmComm_t comm, const symmDevRequirements_t *req
     create_args a = {.comm = comm, .given = requirements != NULL, .out = devComm};
     if (requirements) a.need.size = requirements->size;
     if (a.need.size == sizeof a.need) a.need = *requirements; /* else it may end before */
-    return symm_group_run(comm, SYMM_JOB_BLOCKS, create_job, &a, sizeof a);
+    return symm_comm_run(comm, create_job, &a, sizeof a);
 }
 
 /* ---- ending one ------------------------------------------------------------------------------ */

@@ -77,7 +77,7 @@ symmResult_t symmVecCreate(symmComm_t comm, const symmVecConfig_t *config, symmV
     if (config) a.config = *config;
     if (a.config.size == sizeof a.config && a.config.name)
         snprintf(a.name, sizeof a.name, "%s", a.config.name);
-    return symm_group_run(comm, SYMM_JOB_BLOCKS, create_job, &a, sizeof a);
+    return symm_comm_run(comm, create_job, &a, sizeof a);
 }
 
 symmResult_t symmVecDestroy(symmVec_t vec) {
@@ -168,8 +168,9 @@ static symmResult_t change_job(void *p) {
 
 static symmResult_t change(change_args a) {
     symm_heap *h;
-    SYMM_TRY(symm_heap_pin_kind(SYMM_KIND_VEC, a.vec, &h));
-    symmResult_t r = symm_group_run(h->comm->handle, SYMM_JOB_BLOCKS, change_job, &a, sizeof a);
+    symmResult_t r = symm_heap_pin_kind(SYMM_KIND_VEC, a.vec, &h);
+    if (r) return symm_group_refuse(r);
+    r = symm_group_run(h->comm->handle, SYMM_JOB_BLOCKS, change_job, &a, sizeof a);
     symm_heap_unpin(h);
     return r;
 }

@@ -393,7 +393,7 @@ symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWi
         symm_outer_put(comm);
         return r;
     }
-    return symm_group_run(comm, SYMM_JOB_BLOCKS, register_job, &a, sizeof a);
+    return symm_comm_run(comm, register_job, &a, sizeof a);
 }
 
 symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {

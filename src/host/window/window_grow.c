@@ -259,12 +259,14 @@ static symmResult_t grow_job(void *p) {
 symmResult_t symmWindowGrow(symmWindow_t win, size_t size) {
     grow_args a = {win, size};
     symm_win *w = symm_handle_get(SYMM_KIND_WINDOW, win);
-    if (!w) return SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win);
+    if (!w)
+        return symm_group_refuse(
+            SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win));
     symmResult_t r =
-        w->outer
-            ? SYMM_ERR(symmNotSupported,
-                       "win=%p is over several domains: such a window does not grow", (void *)win)
-            : symm_group_run(w->comm->handle, SYMM_JOB_BLOCKS, grow_job, &a, sizeof a);
+        w->outer ? symm_group_refuse(SYMM_ERR(
+                       symmNotSupported,
+                       "win=%p is over several domains: such a window does not grow", (void *)win))
+                 : symm_group_run(w->comm->handle, SYMM_JOB_BLOCKS, grow_job, &a, sizeof a);
     symm_handle_put(SYMM_KIND_WINDOW, win);
     return r;
 }
