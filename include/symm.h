@@ -447,7 +447,7 @@ SYMM_API symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info);
  *    2, 4 and 8 bytes are atomic among all ranks, through whichever of their addresses, and order
  *    memory as they say. So the program's own flags may stand in for a barrier. On GPUs: CUDA's of
  *    system scope (atomicAdd_system, cuda::atomic of thread_scope_system).
- * Order: local. Errors: symmInvalidUsage: this rank's memory of it was freed. */
+ * Order: local. Errors: symmInvalidUsage: this rank freed the memory, and has registered since. */
 SYMM_API symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr);
 /* Multicast address of byte `offset`: one for all ranks, in a range of addresses of its own. What a
  * GPU stores there goes to every rank's memory, and a load-reduce reads all of it (PTX: multimem).
