@@ -82,6 +82,32 @@ static void a_thread_is_asked_while_its_group_waits(void) {
     }
 }
 
+/* Rank 1's call waits for its own one before, on a stream, for which rank 0 has yet to come. */
+static void stream_rank(int me, int n, void *arg) {
+    job *j = arg;
+    static float data[2][COUNT];
+    symmStream_t stream;
+    (void)n;
+    if (me == 0) {
+        for (int ms = 0; j->calls[1] < ENOUGH && ms < MOST_MS; ms++) usleep(1000);
+        T_CHECKF(j->calls[1] >= ENOUGH, "asked %d times", j->calls[1]);
+        for (int i = 0; i < 2; i++) reduce(j, 0, data[0]);
+        return;
+    }
+    T_OK(symmStreamCreate(&stream));
+    T_OK(symmAllReduce(data[1], data[1], COUNT, symmFloat32, symmSum, j->comms[1], stream));
+    T_OK(symmSetProgress(count, &j->calls[1]));
+    reduce(j, 1, data[1]);
+    T_OK(symmSetProgress(NULL, NULL));
+    T_OK(symmStreamDestroy(stream));
+}
+static void a_thread_is_asked_while_it_waits_for_a_stream(void) {
+    job j = {.calls = {0}};
+    T_OK(symmCommInitAll(j.comms, 2, NULL));
+    T_THREADS(2, stream_rank, &j);
+    for (int r = 0; r < 2; r++) T_OK(symmCommDestroy(j.comms[r]));
+}
+
 static void the_backend_of_a_program(void) {
     symm_params p;
     T_OK(symmSetBackend(SYMM_BACKEND_CUDA));
@@ -103,4 +129,5 @@ static void a_backend_that_is_none(void) {
 }
 
 T_MAIN(T(a_thread_is_asked_while_it_waits), T(a_thread_is_asked_while_its_group_waits),
-       T(the_backend_of_a_program), T(a_backend_that_is_none))
+       T(a_thread_is_asked_while_it_waits_for_a_stream), T(the_backend_of_a_program),
+       T(a_backend_that_is_none))

@@ -1,10 +1,14 @@
 /* order.c - calls of a communicator run in the order in which they were made, whatever their
  * streams: its eager calls, and the calls of each capture. The communicator's user thread; on GPUs
  * with its context current, except symm_launch_graph and symm_launch_close. */
+#include <sched.h>
+
 #include "base/check.h"
+#include "device/common/kernels.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "host/gpu/point.h"
+#include "host/stream/stream.h"
 #include "launch.h"
 
 /* Puts the stream behind the last call, which was given to another stream. */
@@ -44,8 +48,16 @@ static symmResult_t given(symm_last *last, symmStream_t stream, int packs) {
 
 /* ---- edges ----------------------------------------------------------------------------------- */
 
+/* The stream's work may wait for a peer, and the peer for what this thread has set
+ * (symmSetProgress): then this polls. Where it must not wait it is refused behind this. */
+static void go_on_until(const symm_comm *c, const symm_mark *end) {
+    while (!symm_stream_inside() && !symm_mark_reached(c, end) && symm_progress_turn())
+        sched_yield();
+}
+
 /* The caller has waited for all: nothing is left to follow. */
 static symmResult_t edge_host(symm_comm *c, symm_last *last, symmStream_t stream) {
+    if (!stream) go_on_until(c, &last->end);
     const symmResult_t r = symm_mark_follow(c, &last->end, stream);
     if (r && !stream)
         return SYMM_ERR(
