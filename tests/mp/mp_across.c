@@ -12,7 +12,6 @@
 #include "fault_kit.h"
 #include "mpi_across.h"
 #include "symm_host.h"
-#include "transport/mpi/net_mpi.h"
 
 static void matrix_of(const char *ordered) {
     const int cases = ck_full() ? 240 : 24;
@@ -419,28 +418,6 @@ static void sizes_that_differ_are_refused(void) {
     unsetenv("SYMM_DOMAIN_SIZE");
 }
 
-static int tested;
-int MPI_Testsome(int n, MPI_Request *all, int *some, int *which, MPI_Status *status) {
-    tested++;
-    return PMPI_Testsome(n, all, some, which, status);
-}
-
-/* With GPUs a thread that may not be in MPI ends communicators, too: what is done is left alone. */
-static void nothing_to_cancel(void) {
-    same_seed();
-    if (ranks < 2) T_SKIP("it takes two ranks to meet");
-    const symm_net_end other = {.rank = 1 - rank, .way = SYMM_NET_CALLS};
-    symm_net *n;
-    int left = 1, peer, x = rank, y = -1;
-    T_OK(symm_net_mpi_open(&(MPI_Comm){MPI_COMM_WORLD}, &n));
-    if (rank < 2) T_OK(n->ops->receive(n, other, &y, 4)), T_OK(n->ops->send(n, other, &x, 4));
-    while (left) T_OK(n->ops->test(n, &left, &peer));
-    tested = 0;
-    n->ops->cancel(n);
-    T_EQ(tested, 0);
-    n->ops->close(n, NULL);
-}
-
 static int armed(int point, int by, const char *how) {
     char spec[64];
     snprintf(spec, sizeof spec, "%s:%s", symm_fail_name(point), how);
@@ -547,7 +524,6 @@ int main(int argc, char **argv) {
                                    T(a_revoked_one_is_over_in_all_domains),
                                    T(an_abort_ends_the_others_calls),
                                    T(sizes_that_differ_are_refused),
-                                   T(nothing_to_cancel),
                                    T_TIMEOUT(every_failpoint, 120),
                                    T(calls_without_memory),
                                    T(lives)};

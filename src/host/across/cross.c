@@ -9,7 +9,9 @@
 #include "across_gpu.h"
 
 #define GRACE_NS 1000000000ull /* for what a rank has sent before it left */
-enum { LOOK_EVERY = 256 };     /* polls of the mover between two looks at all else */
+/* Polls of the mover: between two looks at all else; between two times that the core is given away,
+ * and that where ranks share cores. There MPI gives it away in most polls itself, if it knows. */
+enum { LOOK_EVERY = 256, YIELD_EVERY = 16, YIELD_CROWDED = 4 };
 
 static symm_net_end end_of(const symm_across_call *a, int rank) {
     SYMM_ASSERT(a->mark < 1u << SYMM_MARK_BITS);
@@ -69,8 +71,8 @@ symmResult_t symm_cross_finish(symm_across *s) {
         int left, rank;
         SYMM_TRY(s->net->ops->test(s->net, &left, &rank));
         if (!left) return symmSuccess;
-        if (s->crowded || turn % 16 == 0) sched_yield();
-        if (turn % 16 == 0 && s->users.fn) s->users.fn(s->users.arg);
+        if (turn % (s->crowded ? YIELD_CROWDED : YIELD_EVERY) == 0) sched_yield();
+        if (turn % YIELD_EVERY == 0 && s->users.fn) s->users.fn(s->users.arg);
         if (turn % LOOK_EVERY == 0) SYMM_TRY(look(s, &w, left, rank));
     }
 }
