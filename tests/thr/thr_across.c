@@ -79,6 +79,29 @@ static void each_byte_crosses_once(void) {
         }
 }
 
+/* ---- who waits for whom ---------------------------------------------------------------------- */
+
+/* Of a small reduce a rank that is neither the root nor stands for it only gives. */
+static void giving_rank(int rank, int n, void *arg) {
+    enum { CALLS = 5 };
+    ak_job *j = arg;
+    symmComm_t comm = ak_open(j, rank, symmSuccess, symmSuccess);
+    float x = (float)rank, y = 0;
+    while (rank < n - 1 && !atomic_load(&j->met)) usleep(100);
+    for (int i = 0; i < CALLS; i++) {
+        T_OK(symmReduce(&x, &y, 1, symmFloat32, symmSum, 0, comm, NULL));
+        if (rank == 0) T_EQ((int)y, n * (n - 1) / 2);
+    }
+    atomic_store(&j->met, 1);
+    T_OK(symmCommDestroy(comm));
+}
+
+static void who_only_gives_waits_for_nobody(void) {
+    ak_job j = ak_new("aabb");
+    T_THREADS(j.n, giving_rank, &j);
+    nt_hub_free(j.hub);
+}
+
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
 /* mode 0: one rank could not make its part. 1: one rank leaves, the others call. 2: one rank makes
@@ -162,5 +185,5 @@ static void a_call_inside_a_call_is_refused(void) {
 }
 
 T_MAIN(T(two_of_one), T(two_of_two), T(three_in_turn), T(sizes_differ), T(in_rank_order),
-       T(each_byte_crosses_once), T(what_one_rank_does_is_told_to_all),
-       T(a_call_inside_a_call_is_refused))
+       T(each_byte_crosses_once), T(who_only_gives_waits_for_nobody),
+       T(what_one_rank_does_is_told_to_all), T(a_call_inside_a_call_is_refused))

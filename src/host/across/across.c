@@ -23,6 +23,7 @@ size_t symm_test_across_chunk = SYMM_ACROSS_GPU_CHUNK;
 static void free_scratch(symm_across *s) {
     free(s->parts);
     free(s->counts);
+    free(s->packed);
     free(s->codes);
     free(s->left);
     free(s->from);
@@ -35,11 +36,13 @@ static symmResult_t make_scratch(symm_across *s) {
     const size_t n = (size_t)s->map.nranks;
     s->parts = SYMM_FAIL_ALLOC(across_parts, malloc(4 * n * sizeof *s->parts));
     s->counts = malloc((size_t)s->map.size * sizeof *s->counts);
+    s->packed = malloc((size_t)s->map.size * sizeof *s->packed);
     s->codes = malloc((size_t)s->map.nranks * sizeof *s->codes);
     s->left = malloc(n * sizeof *s->left);
     s->from = malloc(n * sizeof *s->from);
     s->others = malloc((size_t)s->map.ndomains * sizeof *s->others);
-    if (s->parts && s->counts && s->codes && s->left && s->from && s->others) return symmSuccess;
+    if (s->parts && s->counts && s->packed && s->codes && s->left && s->from && s->others)
+        return symmSuccess;
     return SYMM_ERR(symmOutOfMemory, "no memory for a communicator over %d domains",
                     s->map.ndomains);
 }

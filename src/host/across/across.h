@@ -59,6 +59,7 @@ typedef struct symm_across {
     symm_extent *parts;   /* [4 * nranks] those for each rank, those from each: of the call, and
                            * of one that it is made of */
     size_t *counts;       /* [domain size] of an inner call */
+    char **packed;        /* [domain size] where what a place brings to an inner call goes on */
     int32_t *codes;       /* [nranks] of what ranks agree on */
     int *left;            /* [nranks] whom a shrink keeps */
     const void **from;    /* [nranks] what is joined */
@@ -202,6 +203,8 @@ symmResult_t symm_across_all_reduce(const symm_across_call *a);
 symmResult_t symm_across_reduce(const symm_across_call *a);
 symmResult_t symm_across_reduce_scatter(const symm_across_call *a);
 symmResult_t symm_across_all_gather(const symm_across_call *a);
+/* The same without the stage, for calls that have something in it. */
+symmResult_t symm_across_all_gather_straight(const symm_across_call *a);
 symmResult_t symm_across_alltoall(const symm_across_call *a);
 symmResult_t symm_across_broadcast(const symm_across_call *a);
 symmResult_t symm_across_gather(const symm_across_call *a);

@@ -311,20 +311,32 @@ symmResult_t symm_across_call_any(symm_outer *o, const symm_coll *k, const symm_
     return r ? symm_group_refuse(r) : symmSuccess;
 }
 
-/* All ranks of a domain have come when its first rank tells the others, and leave when it has heard
- * from all. */
+/* Who leaves the barrier inside knows that all ranks of its domain have come. Each rank hears that
+ * from one rank of each other domain. */
+static symmResult_t barrier_on_host(const symm_across_call *a) {
+    const symm_domains *d = &a->s->map;
+    SYMM_TRY(symmBarrier(a->s->outer.inner, a->stream));
+    for (int e = 0; e < d->ndomains; e++)
+        if (e != d->domain) SYMM_TRY(symm_cross_receive(a, symm_domain_partner(d, e), NULL, 0));
+    for (int q = 0; q < d->nranks; q++)
+        if (d->domain_of[q] != d->domain && symm_domain_stand_in(d, q) == d->place)
+            SYMM_TRY(symm_cross_send(a, q, NULL, 0));
+    return symm_cross_finish(a->s);
+}
+
+/* On GPUs the first ranks of the domains tell each other, and the others hear it inside: a kernel
+ * more, and few messages. */
 symmResult_t symm_across_barrier(const symm_across_call *a) {
     const symm_domains *d = &a->s->map;
-    enum { WORD = 4 }; /* GPUs: NCCL's messages of nothing wait for nobody */
-    const size_t bytes = a->s->gpu ? WORD : 0;
+    enum { WORD = 4 }; /* NCCL's messages of nothing wait for nobody */
     char *words;
-    SYMM_TRY(symm_across_stage(a->s, bytes * (size_t)(d->ndomains + 1), &words));
+    if (!a->s->gpu) return barrier_on_host(a);
+    SYMM_TRY(symm_across_stage(a->s, WORD * (size_t)(d->ndomains + 1), &words));
     SYMM_TRY(symmBarrier(a->s->outer.inner, a->stream));
     for (int e = 0; e < d->ndomains && d->place == 0; e++) {
         if (e == d->domain) continue;
-        SYMM_TRY(symm_cross_send(a, symm_domain_rank(d, e, 0), words, bytes));
-        SYMM_TRY(symm_cross_receive(a, symm_domain_rank(d, e, 0), words + bytes * (size_t)(e + 1),
-                                    bytes));
+        SYMM_TRY(symm_cross_send(a, symm_domain_rank(d, e, 0), words, WORD));
+        SYMM_TRY(symm_cross_receive(a, symm_domain_rank(d, e, 0), words + WORD * (e + 1), WORD));
     }
     SYMM_TRY(symm_cross_finish(a->s));
     return symmBarrier(a->s->outer.inner, a->stream);

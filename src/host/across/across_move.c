@@ -10,9 +10,68 @@ static int is_inside(const symm_domains *d, int rank) {
     return d->domain_of[rank] == d->domain;
 }
 
+/* Up to so many bytes of result, on the host backend, each rank packs its own part and those that
+ * come to it, and the ranks of a domain exchange what they have packed: one step inside, where
+ * broadcasts of all parts take several. */
+enum { PACKED_BYTES = 16384 };
+
+/* packed[place]: where what the place has begins in the stage; counts[place]: so many bytes. */
+static void lay_out_packed(const symm_across_call *a, char *stage) {
+    const symm_across *s = a->s;
+    const symm_domains *d = &s->map;
+    for (int i = 0; i < d->size; i++) s->counts[i] = 0;
+    for (int q = 0; q < d->nranks; q++) s->counts[symm_domain_stand_in(d, q)] += a->from[q].bytes;
+    for (int i = 0; i < d->size; i++) {
+        s->packed[i] = stage;
+        stage += s->counts[i];
+    }
+}
+
+/* Where the part of rank q is. For all ranks in their order. */
+static char *next_packed(const symm_across_call *a, int q) {
+    char **at = &a->s->packed[symm_domain_stand_in(&a->s->map, q)], *part = *at;
+    *at += a->from[q].bytes;
+    return part;
+}
+
+static symmResult_t send_own(const symm_across_call *a, const char *own) {
+    const symm_domains *d = &a->s->map;
+    for (int e = 0; e < d->ndomains; e++)
+        if (e != d->domain)
+            SYMM_TRY(symm_cross_send(a, symm_domain_partner(d, e), own, a->to[d->rank].bytes));
+    return symmSuccess;
+}
+
+static symmResult_t all_gather_packed(const symm_across_call *a, size_t all) {
+    const symm_across *s = a->s;
+    const symm_domains *d = &s->map;
+    const char *own = (const char *)a->k->src + a->to[d->rank].at;
+    char *stage, *dst = a->k->dst;
+    SYMM_ASSERT(a->to[d->rank].bytes == a->from[d->rank].bytes);
+    SYMM_TRY(symm_across_stage(a->s, all, &stage));
+    lay_out_packed(a, stage);
+    SYMM_ASSERT(s->packed[d->size - 1] + s->counts[d->size - 1] == stage + all);
+    for (int q = 0; q < d->nranks; q++) {
+        char *part = next_packed(a, q);
+        if (q == d->rank && a->from[q].bytes) memcpy(part, own, a->from[q].bytes);
+        if (!is_inside(d, q) && symm_domain_stand_in(d, q) == d->place)
+            SYMM_TRY(symm_cross_receive(a, q, part, a->from[q].bytes));
+    }
+    SYMM_TRY(send_own(a, own));
+    SYMM_TRY(symm_cross_finish(a->s));
+    lay_out_packed(a, stage);
+    SYMM_TRY(symmAllGatherv(s->packed[d->place], s->counts[d->place], stage, s->counts, NULL,
+                            symmUint8, s->outer.inner, a->stream));
+    for (int q = 0; q < d->nranks; q++) {
+        const char *part = next_packed(a, q);
+        if (a->from[q].bytes) memcpy(dst + a->from[q].at, part, a->from[q].bytes);
+    }
+    return symmSuccess;
+}
+
 /* The parts of the other domains come first, one copy for each domain; then each rank that has one
  * spreads it. */
-symmResult_t symm_across_all_gather(const symm_across_call *a) {
+symmResult_t symm_across_all_gather_straight(const symm_across_call *a) {
     const symm_domains *d = &a->s->map;
     char *dst = a->k->dst;
     const char *own = (const char *)a->k->src + a->to[d->rank].at;
@@ -20,9 +79,7 @@ symmResult_t symm_across_all_gather(const symm_across_call *a) {
     for (int q = 0; q < d->nranks; q++)
         if (!is_inside(d, q) && symm_domain_stand_in(d, q) == d->place)
             SYMM_TRY(symm_cross_receive(a, q, dst + a->from[q].at, a->from[q].bytes));
-    for (int e = 0; e < d->ndomains; e++)
-        if (e != d->domain)
-            SYMM_TRY(symm_cross_send(a, symm_domain_partner(d, e), own, a->to[d->rank].bytes));
+    SYMM_TRY(send_own(a, own));
     SYMM_TRY(symm_cross_finish(a->s));
     SYMM_TRY(symmGroupStart());
     for (int q = 0; q < d->nranks; q++) {
@@ -32,6 +89,13 @@ symmResult_t symm_across_all_gather(const symm_across_call *a) {
                           symm_domain_stand_in(d, q), a->s->outer.inner, a->stream);
     }
     return symmGroupEnd(); /* what one of the calls said */
+}
+
+symmResult_t symm_across_all_gather(const symm_across_call *a) {
+    uint64_t all = 0;
+    for (int q = 0; q < a->s->map.nranks; q++) all += a->from[q].bytes;
+    return !a->s->gpu && all <= PACKED_BYTES ? all_gather_packed(a, all)
+                                             : symm_across_all_gather_straight(a);
 }
 
 /* On GPUs, where the stage is not as large as the source may be: piece by piece of all parts, which

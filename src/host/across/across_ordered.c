@@ -36,7 +36,7 @@ static symmResult_t exchange(ordered *o, const void *src, void *dst,
     symm_across_call sub = *o->a;
     o->k.src = src;
     o->k.dst = dst;
-    SYMM_ASSERT(src != dst || how == symm_across_all_gather);
+    SYMM_ASSERT(src != dst || how == symm_across_all_gather_straight);
     sub.k = &o->k;
     sub.to = o->to;
     sub.from = o->from;
@@ -52,7 +52,7 @@ static symmResult_t share_scalars(ordered *o) {
         o->to[q] = (symm_extent){0, sizeof *o->scalars};
         o->from[q] = (symm_extent){(unsigned)q * sizeof *o->scalars, sizeof *o->scalars};
     }
-    return exchange(o, &o->scalars[d->rank], o->scalars, symm_across_all_gather);
+    return exchange(o, &o->scalars[d->rank], o->scalars, symm_across_all_gather_straight);
 }
 
 static symmResult_t contribute(ordered *o, size_t at, size_t n, size_t own) {
@@ -77,7 +77,8 @@ static symmResult_t hand_on(ordered *o, size_t at, size_t n, const char *own) {
         o->to[q] = (symm_extent){0, gives ? sent : 0};
         o->from[q] = (symm_extent){place, takes ? len : 0};
     }
-    return exchange(o, own, a->k->dst, o->rooted ? symm_across_alltoall : symm_across_all_gather);
+    return exchange(o, own, a->k->dst,
+                    o->rooted ? symm_across_alltoall : symm_across_all_gather_straight);
 }
 
 static symmResult_t step(ordered *o, size_t at, size_t n) {

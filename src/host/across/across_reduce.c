@@ -13,6 +13,9 @@
 /* Up to here each rank of a domain has the whole partial result, and takes that of the other
  * domains: one step inside less (docs/performance.md). On GPUs a step is a launch. */
 enum { SMALL_BYTES = 8192, GPU_SMALL_BYTES = 64 << 10 };
+/* On the host backend: a reduce up to here is one step inside, and one message from each other
+ * domain; a reduce_scatter whose source is no larger is an all_reduce inside. */
+enum { SMALL_REDUCE_BYTES = 32 << 10, SMALL_SCATTER_BYTES = 8192 };
 /* From here on a slice is reduced in parts, one by each domain: less crosses where domains are more
  * than two. */
 enum { PARTED_BYTES = 65536 };
@@ -159,10 +162,14 @@ static symmResult_t all_reduce_large(const symm_across_call *a) {
     }
 }
 
+/* The same on all ranks: of the call, and of how many domains there are. */
+static int is_small(const symm_across_call *a, size_t most) {
+    return a->bytes <= most && a->bytes <= a->s->chunk / (size_t)a->s->map.ndomains;
+}
+
 symmResult_t symm_across_all_reduce(const symm_across_call *a) {
-    const size_t room = a->s->chunk / (size_t)(a->s->map.ndomains - 1),
-                 most = a->s->gpu ? GPU_SMALL_BYTES : SMALL_BYTES;
-    return a->bytes <= most && a->bytes <= room ? all_reduce_small(a) : all_reduce_large(a);
+    return is_small(a, a->s->gpu ? GPU_SMALL_BYTES : SMALL_BYTES) ? all_reduce_small(a)
+                                                                  : all_reduce_large(a);
 }
 
 /* ---- reduce ---------------------------------------------------------------------------------- */
@@ -210,7 +217,29 @@ static symmResult_t reduce_chunk(const symm_across_call *a, size_t at, size_t co
     return collect(a, at, count, own, slice);
 }
 
-symmResult_t symm_across_reduce(const symm_across_call *a) {
+/* Inside to the root, or to the rank that stands for it, which sends it there: nobody but these
+ * waits. */
+static symmResult_t reduce_small(const symm_across_call *a) {
+    const symm_across *s = a->s;
+    const symm_domains *d = &s->map;
+    const symm_coll *k = a->k;
+    const int at_root = d->domain_of[k->root] == d->domain, to = symm_domain_stand_in(d, k->root);
+    char *stage, *partial;
+    SYMM_ASSERT(to >= 0 && to < d->size && (d->rank != k->root || d->place == to));
+    SYMM_TRY(symm_across_stage(a->s, (size_t)d->ndomains * a->bytes, &stage));
+    set_others(s, stage + a->bytes, a->bytes);
+    partial = d->rank == k->root ? k->dst : d->place == to ? stage : NULL;
+    SYMM_TRY(symmReduce(k->src, partial, k->count, (symmDataType_t)k->type, a->op, to,
+                        s->outer.inner, a->stream));
+    for (int e = 0, i = 0; e < d->ndomains && d->rank == k->root; e++)
+        if (e != d->domain)
+            SYMM_TRY(symm_cross_receive(a, symm_domain_partner(d, e), s->others[i++], a->bytes));
+    if (!at_root && d->place == to) SYMM_TRY(symm_cross_send(a, k->root, partial, a->bytes));
+    SYMM_TRY(symm_cross_finish(a->s));
+    return d->rank == k->root ? symm_cross_join(a, k->dst, s->others, k->count) : symmSuccess;
+}
+
+static symmResult_t reduce_large(const symm_across_call *a) {
     const symm_domains *d = &a->s->map;
     const piece widest = cut(chunk_of(a, a->k->count), 0, d->least, a->esize);
     const size_t room = (widest.n + 64 / a->esize) * a->esize;
@@ -222,6 +251,11 @@ symmResult_t symm_across_reduce(const symm_across_call *a) {
         SYMM_TRY(reduce_chunk(a, at, n, stage));
     }
     return symmSuccess;
+}
+
+symmResult_t symm_across_reduce(const symm_across_call *a) {
+    const int small = !a->s->gpu && is_small(a, SMALL_REDUCE_BYTES);
+    return small ? reduce_small(a) : reduce_large(a);
 }
 
 /* ---- reduce_scatter -------------------------------------------------------------------------- */
@@ -269,11 +303,35 @@ static symmResult_t reduce_column(const symm_across_call *a, size_t at, size_t m
     return symm_cross_join(a, dst, s->others, own);
 }
 
+/* Each rank of a domain has all of the partial result, and sends the parts that it stands for. */
+static symmResult_t reduce_scatter_small(const symm_across_call *a, size_t all) {
+    const symm_across *s = a->s;
+    const symm_domains *d = &s->map;
+    const symm_extent own = a->to[d->rank];
+    char *stage;
+    SYMM_ASSERT(all % a->esize == 0 && own.at % a->esize == 0);
+    SYMM_TRY(symm_across_stage(a->s, all + (size_t)(d->ndomains - 1) * own.bytes, &stage));
+    set_others(s, stage + all, own.bytes);
+    SYMM_TRY(symmAllReduce(a->k->src, stage, all / a->esize, (symmDataType_t)a->k->type, a->op,
+                           s->outer.inner, a->stream));
+    for (int e = 0, i = 0; e < d->ndomains; e++)
+        if (e != d->domain)
+            SYMM_TRY(symm_cross_receive(a, symm_domain_partner(d, e), s->others[i++], own.bytes));
+    for (int q = 0; q < d->nranks; q++)
+        if (d->domain_of[q] != d->domain && symm_domain_stand_in(d, q) == d->place)
+            SYMM_TRY(symm_cross_send(a, q, stage + a->to[q].at, a->to[q].bytes));
+    if (own.bytes) SYMM_TRY(symm_cross_copy(s, a->k->dst, stage + own.at, own.bytes));
+    SYMM_TRY(symm_cross_finish(a->s));
+    return symm_cross_join(a, a->k->dst, s->others, own.bytes / a->esize);
+}
+
 symmResult_t symm_across_reduce_scatter(const symm_across_call *a) {
     const symm_domains *d = &a->s->map;
     int slots = d->ndomains - 1;
     size_t longest = 0;
     char *stage;
+    const size_t all = symm_counts_end(a->to, d->nranks);
+    if (!a->s->gpu && all <= SMALL_SCATTER_BYTES) return reduce_scatter_small(a, all);
     for (int q = 0; q < d->nranks; q++) {
         slots += d->domain_of[q] != d->domain && symm_domain_stand_in(d, q) == d->place;
         if (a->to[q].bytes / a->esize > longest) longest = a->to[q].bytes / a->esize;
