@@ -73,16 +73,16 @@ CASE(barrier, (must(PMPI_Ibarrier(W, &request)), finish()),
      (OURS(symmBarrier(comm, stream)), finish()))
 
 static const bench_case cases[] = {
-    {"MPI_Ibarrier", barrier_once, 0},
-    {"MPI_Iallreduce, waited for at once", all_reduce_once, 0},
-    {"MPI_Iallreduce, the stream waited for", all_reduce_s_once, 0},
-    {"MPI_Iallreduce, work before the wait", all_reduce_w_once, 0},
-    {"MPI_Ialltoall, waited for at once", all_to_all_once, 1},
-    {"MPI_Ialltoall, the stream waited for", all_to_all_s_once, 1},
-    {"MPI_Ialltoall, work before the wait", all_to_all_w_once, 1},
-    {"MPI_Ibcast, waited for at once", broadcast_once, 0},
-    {"MPI_Ibcast, the stream waited for", broadcast_s_once, 0},
-    {"MPI_Ibcast, work before the wait", broadcast_w_once, 0},
+    {"MPI_Ibarrier", barrier_once, 0, NULL},
+    {"MPI_Iallreduce, waited for at once", all_reduce_once, 0, NULL},
+    {"MPI_Iallreduce, the stream waited for", all_reduce_s_once, 0, NULL},
+    {"MPI_Iallreduce, work before the wait", all_reduce_w_once, 0, NULL},
+    {"MPI_Ialltoall, waited for at once", all_to_all_once, 1, NULL},
+    {"MPI_Ialltoall, the stream waited for", all_to_all_s_once, 1, NULL},
+    {"MPI_Ialltoall, work before the wait", all_to_all_w_once, 1, NULL},
+    {"MPI_Ibcast, waited for at once", broadcast_once, 0, NULL},
+    {"MPI_Ibcast, the stream waited for", broadcast_s_once, 0, NULL},
+    {"MPI_Ibcast, work before the wait", broadcast_w_once, 0, NULL},
 };
 
 int main(int argc, char **argv) {

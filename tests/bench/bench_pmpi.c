@@ -22,13 +22,19 @@ BOTH(gatherv, Gatherv, in, n, F, out, counts, displs, F, 0, W)
 BOTH(scatterv, Scatterv, in, counts, displs, F, out, n, F, 0, W)
 
 static const bench_case cases[] = {
-    {"MPI_Barrier", barrier_once, 0},      {"MPI_Allreduce", all_reduce_once, 0},
-    {"MPI_Reduce", reduce_once, 0},        {"MPI_Reduce_scatter_block", reduce_scatter_once, 1},
-    {"MPI_Allgather", all_gather_once, 1}, {"MPI_Allgatherv", all_gatherv_once, 1},
-    {"MPI_Alltoall", all_to_all_once, 1},  {"MPI_Alltoallv", all_to_allv_once, 1},
-    {"MPI_Bcast", broadcast_once, 0},      {"MPI_Gather", gather_once, 1},
-    {"MPI_Scatter", scatter_once, 1},      {"MPI_Gatherv", gatherv_once, 1},
-    {"MPI_Scatterv", scatterv_once, 1},
+    {"MPI_Barrier", barrier_once, 0, NULL},
+    {"MPI_Allreduce", all_reduce_once, 0, NULL},
+    {"MPI_Reduce", reduce_once, 0, NULL},
+    {"MPI_Reduce_scatter_block", reduce_scatter_once, 1, NULL},
+    {"MPI_Allgather", all_gather_once, 1, NULL},
+    {"MPI_Allgatherv", all_gatherv_once, 1, NULL},
+    {"MPI_Alltoall", all_to_all_once, 1, NULL},
+    {"MPI_Alltoallv", all_to_allv_once, 1, NULL},
+    {"MPI_Bcast", broadcast_once, 0, NULL},
+    {"MPI_Gather", gather_once, 1, NULL},
+    {"MPI_Scatter", scatter_once, 1, NULL},
+    {"MPI_Gatherv", gatherv_once, 1, NULL},
+    {"MPI_Scatterv", scatterv_once, 1, NULL},
 };
 
 int main(int argc, char **argv) {
