@@ -34,4 +34,15 @@ static inline int next_size(int size) {
     size >= 0;                \
     size = next_size(size)
 
+/* What main does: the tests, between MPI's begin at this level and its end. */
+static inline int run_tests(int argc, char **argv, int wanted, int *got, const t_test *tests,
+                            int n) {
+    int here;
+    if (MPI_Init_thread(&argc, &argv, wanted, got) != MPI_SUCCESS) return 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &here);
+    const int rc = t_inline(argc, argv, tests, n, here);
+    MPI_Finalize();
+    return rc == 77 ? 0 : rc;
+}
+
 #endif

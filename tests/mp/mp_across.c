@@ -527,11 +527,7 @@ int main(int argc, char **argv) {
                                    T_TIMEOUT(every_failpoint, 120),
                                    T(calls_without_memory),
                                    T(lives)};
-    int here;
-    if (MPI_Init(&argc, &argv) != MPI_SUCCESS) return 1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &here);
-    int rc = t_inline(argc, argv, tests, (int)(sizeof tests / sizeof *tests), here);
-    if (rc == 77) rc = 0;
-    MPI_Finalize();
-    return rc;
+    int level;
+    return run_tests(argc, argv, MPI_THREAD_SINGLE, &level, tests,
+                     (int)(sizeof tests / sizeof *tests));
 }

@@ -79,11 +79,7 @@ static void nothing_to_cancel(void) {
 
 int main(int argc, char **argv) {
     static const t_test tests[] = {T(one_test_finds_what_has_come), T(nothing_to_cancel)};
-    int here;
-    if (MPI_Init(&argc, &argv) != MPI_SUCCESS) return 1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &here);
-    int rc = t_inline(argc, argv, tests, (int)(sizeof tests / sizeof *tests), here);
-    if (rc == 77) rc = 0;
-    MPI_Finalize();
-    return rc;
+    int level;
+    return run_tests(argc, argv, MPI_THREAD_SINGLE, &level, tests,
+                     (int)(sizeof tests / sizeof *tests));
 }

@@ -58,10 +58,6 @@ static void the_program_goes_on_in_mpi(void) {
 int main(int argc, char **argv) {
     static const t_test tests[] = {T_TIMEOUT(calls_keep_their_order, 120),
                                    T_TIMEOUT(the_program_goes_on_in_mpi, 120)};
-    int here;
-    if (MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) return 1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &here);
-    const int rc = t_inline(argc, argv, tests, (int)(sizeof tests / sizeof *tests), here);
-    MPI_Finalize();
-    return rc == 77 ? 0 : rc;
+    return run_tests(argc, argv, MPI_THREAD_MULTIPLE, &level, tests,
+                     (int)(sizeof tests / sizeof *tests));
 }

@@ -88,8 +88,8 @@ static void launch_cast(const sample *s, const symm_plan_env *env, int rank, int
         l->args.flags |= SYMM_ARG_CAST_DST;
 }
 
-/* Some ranks, and a range over all that they have. */
-static void open_range(uint64_t seed) {
+/* Some ranks, and a range over all that they have. What the planner knows of them. */
+static symm_plan_env open_range(uint64_t seed) {
     static const int ranks[] = {3, 3, 4, 4, 5, 8};
     k.random = seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < 8; i++) draw(2);
@@ -98,14 +98,15 @@ static void open_range(uint64_t seed) {
         cast.at = mmap(NULL, STRIDE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     T_CHECK(cast.at != MAP_FAILED);
     emu_multicast(cast.at, STRIDE, k.flat, STRIDE, k.n);
+    return (symm_plan_env){.nranks = k.n,
+                           .gpu = 1,
+                           .sms = 2,
+                           .multicast = 1,
+                           .cast_scratch = 1,
+                           .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
 }
 static void draw_casts(uint64_t seed) {
-    open_range(seed);
-    const symm_plan_env env = {.nranks = k.n,
-                               .gpu = 1,
-                               .sms = 2,
-                               .multicast = 1,
-                               .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
+    const symm_plan_env env = open_range(seed);
     k.calls = 2 + (int)draw(CALLS - 1);
     for (int c = 0; c < k.calls; c++) {
         draw_cast(&k.call[c], &env, c);
@@ -200,13 +201,7 @@ static void draw_packet(sample *s, const symm_plan_env *base) {
 /* Stores of the calls' packets: two for 8 bytes of each rank, each of which goes to all. */
 static uint64_t draw_packets(uint64_t seed) {
     uint64_t stores = 0;
-    open_range(seed);
-    const symm_plan_env env = {.nranks = k.n,
-                               .gpu = 1,
-                               .sms = 2,
-                               .multicast = 1,
-                               .cast_scratch = 1,
-                               .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
+    const symm_plan_env env = open_range(seed);
     k.calls = 2 + (int)draw(CALLS - 1);
     for (int c = 0; c < k.calls; c++) {
         sample *s = &k.call[c];
