@@ -213,21 +213,22 @@ part_nccl() { # program ranks
     echo "$passed passed, $failed failed, 0 skipped"
 }
 # Graphs, windows, out of place; the least of three rounds. nccl-tests runs over the NCCL that
-# symm-perf finds.
+# symm-perf finds. It times the first launch of a graph, which brings the graph to the GPU;
+# symm-perf does not: so each launches its graph often.
 part_columns() { # collective ranks
     find_nccl
     seen=$dir/columns
     rm -rf "$seen" && mkdir -p "$seen"
-    sizes='-b 1K -e 64M -f 4 -R 2'
+    sizes='-b 1K -e 64M -f 4 -R 2 -n 20 -G 20'
     # shellcheck disable=SC2086 # words
-    launch "$2" "$BIN/symm-perf" "$1" $sizes -G 2 -n 40 --rounds 5 $vs >"$seen/perf.1"
+    launch "$2" "$BIN/symm-perf" "$1" $sizes --rounds 5 $vs >"$seen/perf.1"
     for round in 1 2 3; do
         for run in nccl symm; do
             under='env'
             [ $run != symm ] || under=$BIN/symm-run
             # shellcheck disable=SC2086 # words
             launch "$2" env ${PERF_NCCL_LIB:+"LD_LIBRARY_PATH=${PERF_NCCL_LIB%/*}"} "$under" \
-                "$NCCL_TESTS/${1}_perf" $sizes -G 4 -n 20 -w 5 >"$seen/$run.$round" </dev/null
+                "$NCCL_TESTS/${1}_perf" $sizes -w 5 >"$seen/$run.$round" </dev/null
         done
     done
     awk -f scripts/columns.awk "$seen"/* && failed=0 || failed=1

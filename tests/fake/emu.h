@@ -8,8 +8,8 @@
 
 #include "../../src/device/common/records.h"
 
-/* Bytes up to which all_reduce of two ranks goes by loads here, so that little memory shows both of
- * its ways. */
+/* Bytes up to which all_reduce and a part of reduce_scatter of two ranks go by loads here, so that
+ * little memory shows both of their ways. */
 #define EMU_AR_PULL_MOST (40 << 10)
 
 #ifdef __cplusplus

@@ -49,6 +49,9 @@ static int is_pulled(const sample *s) {
                                        : 4;
     uint64_t bad = s->src[0] % s->call.esize;
     for (int r = 0; r < k.n; r++) bad |= (s->staged[r] & OUT_SRC) || (s->src[r] - s->src[0]) % 16;
+    /* staging, which is slow off a multiple of 16, is the faster one beyond */
+    if (s->call.coll == symmCollReduceScatter && k.n == 2 && !(s->src[0] % 16))
+        bad |= s->call.count * s->call.esize > EMU_AR_PULL_MOST;
     if (reduce && k.n > 2) bad |= (s->staged[root] & OUT_DST) || (s->dst[root] - s->src[0]) % 16;
     return (k.n == 2 || k.n == 4 || k.n == 8) && k.n <= most && !bad &&
            reduces_in_windows(&symm_kernels[s->plan.kernel]);

@@ -44,15 +44,19 @@ template <int N> struct pulled {
 template <int N> constexpr DEV int pull_at_once(void) {
     return N == 2 ? 2 : 1;
 }
-/* Bytes of a message, or of a part, up to which two ranks' loads are faster than staging: measured
- * on two H100 (docs/performance.md). Where elements take more arithmetic they lose sooner. */
+/* Bytes of a message, or of a part of several, up to which two ranks' loads are faster than staging:
+ * measured on two H100 (docs/performance.md). Where elements take more arithmetic they lose sooner.
+ * Off a multiple of 16 staging is the slower one at the large sizes, too. */
 #ifndef AR_PULL_MOST
 #define AR_PULL_MOST (8ull << 20)
 #endif
+#ifndef HOP_PULL_MOST
+#define HOP_PULL_MOST (64ull << 20)
+#endif
 template <int S, int T, int OP> constexpr DEV uint64_t hop_pull_most(void) {
-    return OP == ANY_OP || elem<T>::BYTES < 2 ? (S & SRC_EACH ? 8ull : 32ull) << 20
-           : S & SRC_EACH                     ? 64ull << 20
-                                              : ~0ull;
+    const int slow = OP == ANY_OP || elem<T>::BYTES < 2;
+    if (S & SRC_EACH) return slow && HOP_PULL_MOST > 8ull << 20 ? 8ull << 20 : HOP_PULL_MOST;
+    return slow ? 32ull << 20 : ~0ull;
 }
 /* A warp's rows of it. Nothing where there is nothing: no branch, behind which loads would be
  * waited for. */
@@ -64,9 +68,8 @@ template <int N, int U> DEV void rows_load(pull_rows<N, U> &v, const pulled<N> &
         for (int p = 0; p < N; p++)
             get16_if(v.got[i][p], w.from[p] + from + i * ROW, from + i * ROW < w.bytes);
 }
-template <int T, int N, int OP, int U>
-DEV void rows_store(const run &r, const pull_rows<N, U> &v, const pulled<N> &w, uint64_t from,
-                    int align) {
+template <int T, int N, int OP, int U, int ALIGN>
+DEV void rows_store(const run &r, const pull_rows<N, U> &v, const pulled<N> &w, uint64_t from) {
 #pragma unroll
     for (int i = 0; i < U; i++) {
         reduction<T, 4, OP> sum;
@@ -81,7 +84,7 @@ DEV void rows_store(const run &r, const pull_rows<N, U> &v, const pulled<N> &w, 
                 sum.step((int)r.a->op, x, scale_of<T, OP>(r, p));
         }
         sum.last((int)r.a->op, N, x);
-        store_user(w.to + from + i * ROW, x, 16, align);
+        store_user(w.to + from + i * ROW, x, 16, ALIGN ? ALIGN : alignment(w.to));
         if (N == 2 && w.also)
             *(uint4 *)(w.also + from + i * ROW) = make_uint4(x[0], x[1], x[2], x[3]);
     }
@@ -89,11 +92,10 @@ DEV void rows_store(const run &r, const pull_rows<N, U> &v, const pulled<N> &w, 
 /* Chunk by chunk: the next one is under way while one is reduced, in other registers: a copy of
  * what is under way would wait for it. Before it stores a chunk a warp looks whether a peer has
  * left, whose window is its own again then. */
-template <int T, int N, int OP> DEV void pull(run &r, const pulled<N> &w) {
+template <int T, int N, int OP, int ALIGN> DEV void pull_chunks(run &r, const pulled<N> &w) {
     const int U = pull_at_once<N>();
     const uint64_t block = U * ROW, chunks = (w.bytes + block - 1) / block;
     const unsigned warps = data_threads() / 32u, lane = threadIdx.x % 32u * 16;
-    const int align = alignment(w.to);
     pull_rows<N, U> v;
     uint64_t c = first_chunk(warps, chunks);
     rows_load<N, U>(v, w, c * block + lane);
@@ -104,10 +106,19 @@ template <int T, int N, int OP> DEV void pull(run &r, const pulled<N> &w) {
         look_over(r); /* sooner back than what is loaded */
         rows_load<N, U>(next, w, then * block + lane);
         if (r.over) break;
-        rows_store<T, N, OP, U>(r, v, w, c * block + lane, align);
+        rows_store<T, N, OP, U, ALIGN>(r, v, w, c * block + lane);
         v = next, c = then;
     }
     r.left |= r.over;
+}
+/* A loop of its own for results at a multiple of 16: with the stores of all alignments in one loop
+ * the waits for loads and for stores share the processor's few counters, by which some look at
+ * `over` held up the next loads: 12 % of the time (docs/performance.md). */
+template <int T, int N, int OP> DEV void pull(run &r, const pulled<N> &w) {
+    if (alignment(w.to) == 16)
+        pull_chunks<T, N, OP, 16>(r, w);
+    else
+        pull_chunks<T, N, OP, 0>(r, w);
 }
 
 /* all_reduce behind trade_places, which has said that all have the same alignment: the slices, lead
@@ -121,29 +132,19 @@ template <int T, int OP> DEV void ar_pull(run &r, places &at) {
                        (char *)a->dst + from,
                        target_of(a, at, 1 - a->rank) + from,
                        w.mine.end - from - tail});
-    if (!r.left && blockIdx.x == 0 && threadIdx.x == 0) {
-        if (w.lead && a->rank == 0) reduce_end<T, OP>(r, at, 0, w.lead);
-        if (tail) reduce_end<T, OP>(r, at, w.mine.end - tail, tail);
-    }
+    reduce_slice_ends<T, 2, OP>(r, at, w);
     arrive_and_wait(r);
 }
-/* What lies from `from` to `end` of all sources, reduced, from `to` on: the rows by all warps, the
- * bytes before the first and behind the last by one thread, as in reduce_end. These go first, so
- * that no register is kept for them meanwhile. */
+/* What lies from `from` to `end` of all sources, reduced, from `to` on: the rows by all warps, what
+ * is before the first and behind the last by CTA 0. This goes first, so that no register is kept
+ * for it meanwhile. Rows begin at a multiple of 128, a line of a link, else each takes one more. */
 template <int T, int N, int OP>
 DEV void pull_slice(run &r, const places &at, uint64_t from, uint64_t end, char *to) {
     const symm_args *a = r.a;
-    const unsigned lead = lead_of((const char *)a->src + from, end - from),
+    const unsigned before = (unsigned)(0 - (uintptr_t)a->src - from) & 127u,
+                   lead = before < end - from ? before : (unsigned)(end - from),
                    tail = (unsigned)(end - from - lead) % 16u;
-#pragma unroll 1
-    for (int last = blockIdx.x || threadIdx.x ? 2 : 0; last < 2; last++) {
-        const unsigned bytes = last ? tail : lead;
-        const uint64_t i = last ? end - from - tail : 0;
-        if (!bytes) continue;
-        look_over(r); /* it may have waited for factors since the last look */
-        const uint4 sum = end_sum<T, OP>(r, at, from + i, bytes);
-        if (!r.over) store_bytes<4>(to + i, sum, bytes);
-    }
+    reduce_ends<T, N, OP>(r, at, {from, end - tail, lead, tail}, to);
     pulled<N> w = {{}, to + lead, 0, end - from - lead - tail};
 #pragma unroll
     for (int p = 0; p < N; p++) w.from[p] = source_of(a, at, p) + from + lead;

@@ -232,37 +232,79 @@ DEV void rows_reduce(const run &r, const share &w, const places &at, uint32_t k,
     }
 }
 
-/* Bytes at an end of the message, fewer than 16. One thread of one rank loads them from the peers:
- * their sources are announced, and stay as they are until CTA 0 has sent its arrival words. It does
- * not look at `over` again. It waits for nobody, so it stores as soon behind its last look as a
- * warp does a piece; and who has aborted tells this rank before its memory is its user's, so that
- * what was loaded there is no result (give_reason). */
-template <int T, int OP>
-DEV uint4 end_sum(const run &r, const places &at, uint64_t from, uint64_t bytes) {
-    const symm_args *a = r.a;
-    reduction<T, 4, OP> sum;
-    uint32_t x[4], out[4];
-    for (int p = 0; p < a->nranks; p++) {
-        to_words(x, load_bytes<4>(source_of(a, at, p) + from, (int64_t)bytes));
-        if (p == 0)
-            sum.first((int)a->op, x, scale_of<T, OP>(r, p));
-        else
-            sum.step((int)a->op, x, scale_of<T, OP>(r, p));
+/* ---- the ends of what a rank reduces --------------------------------------------------------- */
+
+/* The bytes before the first row, from `lead_at` on, and behind the last, from `tail_at` on. All
+ * begin and end between elements, and these are aligned as their type is. */
+struct ends {
+    uint64_t lead_at, tail_at;
+    unsigned lead, tail; /* bytes */
+};
+template <int BYTES> DEV void load_element(uint32_t *w, const char *p) {
+    if (BYTES == 1) w[0] = byte_at(p);
+    if (BYTES == 2) w[0] = pair_at(p);
+    if (BYTES == 4) w[0] = load4(p);
+    if (BYTES == 8) {
+        const uint2 v = load8(p);
+        w[0] = v.x, w[1] = v.y;
     }
-    sum.last((int)a->op, a->nranks, out);
-    return make_uint4(out[0], out[1], out[2], out[3]);
 }
-template <int T, int OP>
-DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t bytes) {
-    const uint4 sum = end_sum<T, OP>(r, at, from, bytes);
-    for (int p = 0; p < r.a->nranks; p++)
-        store_bytes<4>(target_of(r.a, at, p) + from, sum, (int64_t)bytes);
+/* Element `from` of all ranks, reduced. Of N ranks all are under way at once. */
+template <int T, int N, int OP, int WORDS>
+DEV void element_sum(const run &r, const places &at, uint64_t from, uint32_t (&out)[WORDS]) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    reduction<T, WORDS, OP> sum;
+    uint32_t x[N ? N : 1][WORDS];
+#pragma unroll
+    for (int p = 0; p < (N ? N : 1); p++)
+        load_element<elem<T>::BYTES>(x[p], source_of(a, at, p) + from);
+    sum.first((int)a->op, x[0], scale_of<T, OP>(r, 0));
+#pragma unroll
+    for (int p = 1; p < n; p++) {
+        if (!N) load_element<elem<T>::BYTES>(x[0], source_of(a, at, p) + from);
+        sum.step((int)a->op, x[N ? p : 0], scale_of<T, OP>(r, p));
+    }
+    sum.last((int)a->op, n, out);
+}
+/* By CTA 0, in which a thread has an element of either end. `to` is where what is at lead_at goes;
+ * null: into all windows, to the same place. Sources are announced, and stay as they are until
+ * CTA 0 has sent its arrival words. Who has aborted tells this rank before its memory is its
+ * user's, so that what was loaded there is no result (give_reason). */
+template <int T, int N, int OP>
+DEV void reduce_ends(run &r, const places &at, const ends &e, char *to) {
+    const unsigned step = elem<T>::BYTES;
+    if (blockIdx.x) return;
+#pragma unroll 1
+    for (unsigned i = threadIdx.x * step; i < e.lead + e.tail; i += data_threads() * step) {
+        const uint64_t from = i < e.lead ? e.lead_at + i : e.tail_at + i - e.lead;
+        uint32_t sum[step > 4 ? 2 : 1];
+        look_over(r);
+        element_sum<T, N, OP>(r, at, from, sum);
+        if (r.over) {
+            r.left = 1;
+            return;
+        }
+        for (int p = 0; p < (to ? 1 : r.a->nranks); p++) {
+            char *place = to ? to + (from - e.lead_at) : target_of(r.a, at, p) + from;
+#pragma unroll
+            for (unsigned b = 0; b < step; b++) place[b] = (char)(sum[b / 4] >> (b % 4 * 8));
+        }
+    }
+}
+/* All_reduce: lead and tail of the slices. */
+template <int T, int N, int OP>
+DEV void reduce_slice_ends(run &r, const places &at, const share &w) {
+    const unsigned tail = (unsigned)(w.mine.end - w.mine.at) % 16u;
+    if (!r.left)
+        reduce_ends<T, N, OP>(
+            r, at, {0, w.mine.end - tail, r.a->rank == 0 ? (unsigned)w.lead : 0, tail}, 0);
 }
 
 /* In place is safe. A slice's bytes at a rank are overwritten by the slice's owner, after this
  * rank's post, which follows its loads of them. Its own slice is overwritten by the thread that
  * has loaded it. Warps without staging wait at the end. When a rank has left, each warp of a
- * peer stores at most its part of the piece that it is at into that rank's windows, and one thread
+ * peer stores at most its part of the piece that it is at into that rank's windows, and CTA 0
  * the ends of the message behind its last: before each piece it looks (posts_wait). */
 template <int T, int N, int OP> DEV void ar_staged(run &r, places &at) {
     const int SENT = rows_at_once(N, 1), SUMMED = rows_at_once(N, wide_rows<T, OP>());
@@ -281,11 +323,7 @@ template <int T, int N, int OP> DEV void ar_staged(run &r, places &at) {
         for (unsigned j = 0; j < w.rows; j += SUMMED)
             rows_reduce<T, N, OP, SUMMED>(r, w, at, k - 1, j);
     }
-    const uint64_t tail = (w.mine.end - w.mine.at) % 16;
-    if (!r.left && blockIdx.x == 0 && threadIdx.x == 0) {
-        if (w.lead && a->rank == 0) reduce_end<T, OP>(r, at, 0, w.lead);
-        if (tail) reduce_end<T, OP>(r, at, w.mine.end - tail, tail);
-    }
+    reduce_slice_ends<T, N, OP>(r, at, w);
     arrive_and_wait(r);
 }
 
