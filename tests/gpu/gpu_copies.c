@@ -255,6 +255,7 @@ static void process_rank(int rank, int n, void *arg) {
     T_OK(symmSetDevice(rank % devices));
     g.comm = fk_open(g.f, rank, n);
     run_rank(&g);
+    gc_settle();
 }
 static void processes(int n) {
     if (gk_number("GPU_FAKE", 0)) symm_test_images = 1; /* its kernels need none */

@@ -283,8 +283,8 @@ static void a_source_is_the_programs_again(void) {
 /* ---- windows of a rank that has aborted ---- */
 
 /* draw_direct: an all_reduce of two ranks that is small enough to be loaded; a reduce that loads,
- * with a factor of each rank. */
-static int loads_only, factors;
+ * with a factor of each rank; a reduce_scatter of so many bytes a part. */
+static int loads_only, factors, parts_of;
 
 /* One call of a direct kernel straight between windows, one warp on each rank; each kernel in turn.
  * odd: bytes off a multiple of 16. */
@@ -299,12 +299,14 @@ static void draw_direct(uint64_t seed, int n, unsigned odd) {
             direct[count++] = id;
     const symm_kernel_row *row = &symm_kernels[loads_only ? (int)SYMM_KERNEL_AR_DIRECT
                                                : factors  ? (int)SYMM_KERNEL_RD_DIRECT
+                                               : parts_of ? (int)SYMM_KERNEL_RS_STAGED
                                                           : direct[seed % (unsigned)count]];
     forced[row->coll] = (int16_t)(row - symm_kernels);
     sample *s = &k.call[0];
     memset(s, 0, sizeof *s);
     s->call = (symm_call){.coll = row->coll,
                           .count = loads_only                     ? EMU_AR_PULL_MOST
+                                   : parts_of                     ? (size_t)parts_of
                                    : coll_parts(row->coll, n) > 1 ? 24 << 10
                                    : factors                      ? 3000
                                                                   : 48 << 10,
@@ -564,10 +566,28 @@ static void a_barrier_orders_what_was_stored_before_it(void) {
     }
 }
 
-T_MAIN(T_TIMEOUT(every_kernel_in_any_order, 180), T(long_messages_through_staging),
-       T(long_parts_through_staging), T(what_is_staged_is_waited_for),
-       T(counts_per_rank_in_any_order), T(counts_per_rank_of_many_ranks),
-       T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
+/* Whether what two ranks scatter goes through staging. odd: bytes off a multiple of 16. */
+static int stages(int bytes, unsigned odd) {
+    char why[256] = "";
+    int used = 0;
+    parts_of = bytes;
+    draw_direct(21000, 2, odd);
+    T_CHECKF(!emu_run(k.launch, k.n, 1, 21000, why, sizeof why), "%s", why);
+    for (unsigned i = 0; i < SCRATCH; i++) used |= k.flat[SYMM_CTL_BYTES + i];
+    end();
+    parts_of = 0;
+    return used != 0;
+}
+/* Staging is faster at large sizes, but not off a multiple of 16. */
+static void large_parts_are_staged_where_it_pays(void) {
+    T_CHECK(!stages(EMU_AR_PULL_MOST, 0) && !stages(EMU_AR_PULL_MOST, 3));
+    T_CHECK(stages(EMU_AR_PULL_MOST + 16, 0) && !stages(EMU_AR_PULL_MOST + 16, 3));
+}
+
+T_MAIN(T_TIMEOUT(every_kernel_in_any_order, 180), T(large_parts_are_staged_where_it_pays),
+       T(long_messages_through_staging), T(long_parts_through_staging),
+       T(what_is_staged_is_waited_for), T(counts_per_rank_in_any_order),
+       T(counts_per_rank_of_many_ranks), T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
        T_TIMEOUT(an_abort_ends_those_with_counts_per_rank, 120), T(counts_that_differ_are_told),
        T(ranks_that_differ_all_leave), T(a_rank_that_has_ended_may_leave),
        T(a_source_is_the_programs_again), T(an_aborted_ranks_windows_are_left_alone),

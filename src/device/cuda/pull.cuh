@@ -44,9 +44,10 @@ template <int N> struct pulled {
 template <int N> constexpr DEV int pull_at_once(void) {
     return N == 2 ? 2 : 1;
 }
-/* Bytes of a message, or of a part of several, up to which two ranks' loads are faster than staging:
- * measured on two H100 (docs/performance.md). Where elements take more arithmetic they lose sooner.
- * Off a multiple of 16 staging is the slower one at the large sizes, too. */
+/* Bytes of a message, or of a part, up to which two ranks' loads are faster than staging: measured
+ * on two H100 (docs/performance.md). Where elements take more arithmetic they lose sooner. Beyond
+ * HOP_PULL_MOST what is off a multiple of 16 is loaded all the same: staging takes twice the time
+ * there. */
 #ifndef AR_PULL_MOST
 #define AR_PULL_MOST (8ull << 20)
 #endif
@@ -55,7 +56,8 @@ template <int N> constexpr DEV int pull_at_once(void) {
 #endif
 template <int S, int T, int OP> constexpr DEV uint64_t hop_pull_most(void) {
     const int slow = OP == ANY_OP || elem<T>::BYTES < 2;
-    if (S & SRC_EACH) return slow && HOP_PULL_MOST > 8ull << 20 ? 8ull << 20 : HOP_PULL_MOST;
+    if (S & SRC_EACH && slow) return HOP_PULL_MOST > 8ull << 20 ? 8ull << 20 : HOP_PULL_MOST;
+    if (S & SRC_EACH && elem<T>::BYTES > 2) return HOP_PULL_MOST;
     return slow ? 32ull << 20 : ~0ull;
 }
 /* A warp's rows of it. Nothing where there is nothing: no branch, behind which loads would be
