@@ -295,10 +295,9 @@ DEV void reduce_ends(run &r, const places &at, const ends &e, char *to) {
 /* All_reduce: lead and tail of the slices. */
 template <int T, int N, int OP>
 DEV void reduce_slice_ends(run &r, const places &at, const share &w) {
-    const unsigned tail = (unsigned)(w.mine.end - w.mine.at) % 16u;
-    if (!r.left)
-        reduce_ends<T, N, OP>(
-            r, at, {0, w.mine.end - tail, r.a->rank == 0 ? (unsigned)w.lead : 0, tail}, 0);
+    const unsigned lead = r.a->rank ? 0 : (unsigned)w.lead,
+                   tail = (unsigned)(w.mine.end - w.mine.at) % 16u;
+    if (!r.left) reduce_ends<T, N, OP>(r, at, {0, w.mine.end - tail, lead, tail}, 0);
 }
 
 /* In place is safe. A slice's bytes at a rank are overwritten by the slice's owner, after this
