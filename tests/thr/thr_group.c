@@ -11,6 +11,7 @@
 #include "symm.h"
 #include "symm_device.h"
 #include "symm_heap.h"
+#include "symm_lane.h"
 #include "symm_vec.h"
 #include "t.h"
 
@@ -370,6 +371,8 @@ static void a_refused_set_up_takes_the_group_along(void) {
     REFUSES(symmHeapTrim(NULL, 0, NULL));
     REFUSES(symmVecCreate(gone, NULL, &vec));
     REFUSES(symmVecReserve(NULL, 1));
+    REFUSES(symmLaneAlias(NULL, 1));
+    REFUSES(symmMemPlanUpload(NULL, NULL, NULL));
     T_CHECK(!made);
     close_all(1);
 }

@@ -218,6 +218,7 @@ static symmResult_t upload_job(void *args) {
 symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraphExec_t exec, symmStream_t stream) {
     upload_args a = {plan, exec, stream};
     const symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
-    if (!p || !p->alias) return upload_job(&a);
+    if (!p) return symm_group_refuse(upload_job(&a)); /* this returns the error */
+    if (!p->alias) return upload_job(&a);
     return symm_group_run(p->set->comm->handle, SYMM_JOB_BLOCKS, upload_job, &a, sizeof a);
 }

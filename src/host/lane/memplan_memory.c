@@ -70,7 +70,7 @@ static symmResult_t alias_job(void *args) {
 symmResult_t symmLaneAlias(symmLane_t lane, size_t bytes) {
     alias_args a = {lane, bytes};
     const symm_memlane *l = symm_memlane_peek(lane);
-    if (!l) return alias_job(&a); /* this returns the error */
+    if (!l) return symm_group_refuse(alias_job(&a)); /* this returns the error */
     return symm_group_run(l->set->comm->handle, SYMM_JOB_BLOCKS, alias_job, &a, sizeof a);
 }
 
