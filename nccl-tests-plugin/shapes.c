@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plugin.h"
 
@@ -37,7 +38,7 @@ static _Atomic unsigned char over_seen[CALLS][TYPES_SEEN][OPS_SEEN][BITS];
 /* Of communicators that have ended; [1]: by a real NCCL. The last are what no nccl_call is. */
 static _Atomic uint64_t ended[2][CALLS + 1];
 static _Atomic uint64_t communicators, forwarded, shadows, refused;
-static _Atomic int reporting;
+static _Atomic int reporter; /* the process that reports at its exit; 0: none yet */
 
 static int log_takes_info(void) {
     int level = 0;
@@ -162,7 +163,8 @@ static void report(void) {
     uint64_t calls[2][CALLS + 1];
     char native[LINE], passed[LINE], modes[LINE + 80] = "all native";
     const unsigned long long n = atomic_load(&forwarded), beside = atomic_load(&shadows);
-    if (!log_takes_info()) return;
+    /* A child that is forked has inherited this, and none of the communicators. */
+    if (!log_takes_info() || atomic_load(&reporter) != getpid()) return;
     sum_up(calls);
     list(calls[0], native);
     list(calls[1], passed);
@@ -184,7 +186,7 @@ void symm_nccl_shapes_begin(const nccl_comm *c) {
     atomic_fetch_add(&communicators, 1);
     if (c->over && nccl_comm_state((ncclComm_t)(uintptr_t)c) != COMM_FORWARDED)
         atomic_fetch_add(&shadows, 1);
-    if (!atomic_exchange(&reporting, 1)) atexit(report);
+    if (!atomic_exchange(&reporter, getpid())) atexit(report);
     if (!log_takes_info() || nccl_comm_state((ncclComm_t)(uintptr_t)c) == COMM_FORWARDED) return;
     if (symmCommGetAsyncError(c->comm, &now) || now || symmCommQuery(c->comm, &info))
         symm_nccl_say(symmLogInfo, "drop-in: communicator %p: native, being made", (const void *)c);

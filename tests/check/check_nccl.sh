@@ -364,6 +364,17 @@ t_equal "counts when one ends" 2 \
     "$(shown | grep -c "drop-in: communicator 0x[0-9a-f]* ends: native: $made")"
 t_equal "and at exit" 1 \
     "$(shown | grep -c "1 communicators, all native; 0 calls refused; native: $made")"
+SYMM_DEBUG=INFO python3 - "$lib" >"$dir/out" 2>"$dir/err" <<'EOF'
+import ctypes, os, sys
+nccl, comm = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p()
+assert nccl.ncclCommInitAll(ctypes.byref(comm), 1, None) == 0
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    assert nccl.ncclCommDestroy(comm) == 0
+EOF
+t_equal "a forked child reports nothing at its exit" "1 communicators, all native; 0" \
+    "$(shown | sed -n 's/.*drop-in: \(1 communicators, .*\) calls refused.*/\1/p')"
 
 # ---- forwarded ----
 real=$PWD/$build/test/libnccl-real.so
