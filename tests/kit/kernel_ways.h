@@ -50,7 +50,8 @@ static int is_pulled(const sample *s) {
     uint64_t bad = s->src[0] % s->call.esize;
     for (int r = 0; r < k.n; r++) bad |= (s->staged[r] & OUT_SRC) || (s->src[r] - s->src[0]) % 16;
     /* staging, which is slow off a multiple of 16, is the faster one beyond */
-    if (s->call.coll == symmCollReduceScatter && k.n == 2 && !(s->src[0] % 16) &&
+    if (s->call.coll == symmCollReduceScatter && k.n == 2 &&
+        !((s->src[0] | s->call.count * s->call.esize) % 16) &&
         (s->call.esize != 2 || s->call.op != SYMM_OP_SUM))
         bad |= s->call.count * s->call.esize > EMU_AR_PULL_MOST;
     if (reduce && k.n > 2) bad |= (s->staged[root] & OUT_DST) || (s->dst[root] - s->src[0]) % 16;

@@ -582,6 +582,7 @@ static int stages(int bytes, unsigned odd) {
 static void large_parts_are_staged_where_it_pays(void) {
     T_CHECK(!stages(EMU_AR_PULL_MOST, 0) && !stages(EMU_AR_PULL_MOST, 3));
     T_CHECK(stages(EMU_AR_PULL_MOST + 16, 0) && !stages(EMU_AR_PULL_MOST + 16, 3));
+    T_CHECK(!stages(EMU_AR_PULL_MOST + 24, 0)); /* the second part is off */
 }
 
 T_MAIN(T_TIMEOUT(every_kernel_in_any_order, 180), T(large_parts_are_staged_where_it_pays),

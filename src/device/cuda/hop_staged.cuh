@@ -156,10 +156,10 @@ template <int S, int T, int N, int OP> DEV void hop_staged(run &r, places &at) {
  * than two ranks the root's link would carry all that is loaded. */
 template <int S, int T, int N, int OP> DEV void hop_reduce(run &r, places &at) {
     if constexpr (N == 2 || (N && S & SRC_EACH)) {
-        const uint64_t bytes = part_bytes(r.a);
+        const uint64_t bytes = part_bytes(r.a), apart = S & SRC_EACH ? bytes : 0;
         const int loads = N > 2 || bytes <= hop_pull_most<S, T, OP>();
         int way = loads || bytes > HOP_PULL_MOST ? trade_sources(r, at) : 0;
-        if (way > 0 && !loads && at.src[0] % 16 == 0) way = 0;
+        if (way > 0 && !loads && (at.src[0] | apart) % 16 == 0) way = 0;
         if (way < 0)
             posts_begin(r, at, 0, 1);
         else if (way)
