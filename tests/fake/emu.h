@@ -10,7 +10,7 @@
 
 /* Bytes up to which all_reduce and a part of reduce_scatter of two ranks go by loads here, so that
  * little memory shows both of their ways. */
-#define EMU_AR_PULL_MOST (40 << 10)
+#define EMU_PULL_MOST (40 << 10)
 
 #ifdef __cplusplus
 extern "C" {

@@ -29,8 +29,8 @@
 #define __grid_constant__
 #define DEV                    static inline __attribute__((unused))
 #define CTA_SHARED(type, name) type &name = *(type *)emu_shared(sizeof(type))
-#define AR_PULL_MOST           EMU_AR_PULL_MOST
-#define HOP_PULL_MOST          EMU_AR_PULL_MOST
+#define AR_PULL_MOST           EMU_PULL_MOST
+#define HOP_PULL_MOST          EMU_PULL_MOST
 #define SPIN_POLLS             8u /* no host takes part here */
 #define LEFT_GRACE_NS          (256 * EMU_STEP_NS)
 

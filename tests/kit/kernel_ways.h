@@ -53,7 +53,7 @@ static int is_pulled(const sample *s) {
     if (s->call.coll == symmCollReduceScatter && k.n == 2 &&
         !((s->src[0] | s->call.count * s->call.esize) % 16) &&
         (s->call.esize != 2 || s->call.op != SYMM_OP_SUM))
-        bad |= s->call.count * s->call.esize > EMU_AR_PULL_MOST;
+        bad |= s->call.count * s->call.esize > EMU_PULL_MOST;
     if (reduce && k.n > 2) bad |= (s->staged[root] & OUT_DST) || (s->dst[root] - s->src[0]) % 16;
     return (k.n == 2 || k.n == 4 || k.n == 8) && k.n <= most && !bad &&
            reduces_in_windows(&symm_kernels[s->plan.kernel]);
@@ -103,7 +103,7 @@ static int way_of(const sample *s) {
                  (s->src[r] - first - (unsigned)coll_send_part(s->call.coll, r) * part) % 16 == 0;
         results &= !(s->staged[r] & OUT_DST);
     }
-    if (alike && k.n == 2 && reduces && part <= EMU_AR_PULL_MOST)
+    if (alike && k.n == 2 && reduces && part <= EMU_PULL_MOST)
         return first % 16 ? PULLED_OFF : PULLED;
     if (alike) return first % 16 ? STRAIGHT_OFF : STRAIGHT;
     if (!s->plan.line_warps) return results ? BY_RESULTS : STAGED;

@@ -305,7 +305,7 @@ static void draw_direct(uint64_t seed, int n, unsigned odd) {
     sample *s = &k.call[0];
     memset(s, 0, sizeof *s);
     s->call = (symm_call){.coll = row->coll,
-                          .count = loads_only                     ? EMU_AR_PULL_MOST
+                          .count = loads_only                     ? EMU_PULL_MOST
                                    : parts_of                     ? (size_t)parts_of
                                    : coll_parts(row->coll, n) > 1 ? 24 << 10
                                    : factors                      ? 3000
@@ -580,9 +580,9 @@ static int stages(int bytes, unsigned odd) {
 }
 /* Staging is faster at large sizes, but not off a multiple of 16. */
 static void large_parts_are_staged_where_it_pays(void) {
-    T_CHECK(!stages(EMU_AR_PULL_MOST, 0) && !stages(EMU_AR_PULL_MOST, 3));
-    T_CHECK(stages(EMU_AR_PULL_MOST + 16, 0) && !stages(EMU_AR_PULL_MOST + 16, 3));
-    T_CHECK(!stages(EMU_AR_PULL_MOST + 24, 0)); /* the second part is off */
+    T_CHECK(!stages(EMU_PULL_MOST, 0) && !stages(EMU_PULL_MOST, 3));
+    T_CHECK(stages(EMU_PULL_MOST + 16, 0) && !stages(EMU_PULL_MOST + 16, 3));
+    T_CHECK(!stages(EMU_PULL_MOST + 24, 0)); /* the second part is off */
 }
 
 T_MAIN(T_TIMEOUT(every_kernel_in_any_order, 180), T(large_parts_are_staged_where_it_pays),

@@ -113,9 +113,9 @@ template <int T, int N, int OP, int ALIGN> DEV void pull_chunks(run &r, const pu
     }
     r.left |= r.over;
 }
-/* A loop of its own for results at a multiple of 16: with the stores of all alignments in one loop
- * the waits for loads and for stores share the processor's few counters, by which some look at
- * `over` held up the next loads: 12 % of the time (docs/performance.md). */
+/* Results at a multiple of 16 have a loop of their own. A warp waits by one of six counters. With
+ * the stores of all alignments in one loop the look at `over` shared a counter with some of them,
+ * and the next loads waited for the look: 12 % of the time (docs/performance.md). */
 template <int T, int N, int OP> DEV void pull(run &r, const pulled<N> &w) {
     if (alignment(w.to) == 16)
         pull_chunks<T, N, OP, 16>(r, w);
@@ -139,7 +139,8 @@ template <int T, int OP> DEV void ar_pull(run &r, places &at) {
 }
 /* What lies from `from` to `end` of all sources, reduced, from `to` on: the rows by all warps, what
  * is before the first and behind the last by CTA 0. This goes first, so that no register is kept
- * for it meanwhile. Rows begin at a multiple of 128, a line of a link, else each takes one more. */
+ * for it meanwhile. Rows begin at a multiple of 128, a line of a link: else each row takes a part
+ * of one line more. */
 template <int T, int N, int OP>
 DEV void pull_slice(run &r, const places &at, uint64_t from, uint64_t end, char *to) {
     const symm_args *a = r.a;
