@@ -27,7 +27,8 @@ names         = $(sort $(notdir $(basename $(wildcard $(1:%=tests/*/%_*.c)))))
 HAVE_CXX     := $(shell command -v $(CXX) 2>/dev/null)
 DEVICE_UNITS := unit_device_api unit_device_hosts
 ON_FIBERS    := unit_kernels unit_hosts_kernels unit_p2p_kernels unit_p2p_leave \
-                unit_onesided_kernels unit_multicast_kernels unit_join_kernels $(DEVICE_UNITS)
+                unit_onesided_kernels unit_multicast_kernels unit_join_kernels \
+                unit_lines_kernels $(DEVICE_UNITS)
 UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,$(ON_FIBERS)),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)

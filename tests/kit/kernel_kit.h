@@ -448,7 +448,7 @@ static inline void abort_at(void *arg, uint64_t step) {
 }
 
 static uint64_t steps_so_far;
-static void count_steps(void *arg, uint64_t step) {
+static inline void count_steps(void *arg, uint64_t step) {
     (void)arg;
     steps_so_far = step;
 }

@@ -38,10 +38,10 @@ DEV void hop_lines_send(run &r, const warp_work &w, uint32_t k, unsigned lines, 
     const uint64_t flag = line_flag(r, k), bytes = part_bytes(a);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, align));
+        const line_run l = whole_or_one(lines_from<N>(w, k, j, lines, bytes, align));
         uint32_t v[LINES_AT_ONCE][4] = {};
         if (l.whole)
-            load_lines(v, base, l, bytes, w.mine);
+            load_lines<N>(v, base, l, bytes, w.mine);
         else
             load_line(v[0], base, l.at, bytes, w.mine, align);
 #pragma unroll 1
@@ -97,7 +97,7 @@ DEV int hop_givers_copy(run &r, const warp_work &w, uint32_t k, unsigned lines) 
     for (int q = 1; q <= count; q++) {
         const int p = giver<S, N>(a, q);
         char *to = (char *)a->dst + part_from<S>(a, p);
-        if (lines_take(r, w, k, lines, 0, p, to, part_bytes(a))) return 1;
+        if (lines_take<N>(r, w, k, lines, 0, p, to, part_bytes(a))) return 1;
     }
     return 0;
 }

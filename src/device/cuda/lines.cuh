@@ -104,15 +104,16 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
  * wait, for all of them. */
 #define LINES_AT_ONCE 4
 /* `count` lines of item `use` from line j on: as many as go together, or what is left. whole: each
- * lane has all of its piece of each, or nothing, at multiples of 16 bytes. Then nothing is asked
- * line by line, for behind a branch each load is waited for before the next. */
+ * lane has all of its piece of each, or nothing. Then nothing is asked line by line, for behind a
+ * branch each load is waited for before the next. Off a multiple of 16 bytes two ranks' lines are
+ * whole if the buffer has data before and behind them, at multiples of 2. */
 struct line_run {
     uint32_t use;
     unsigned j, count;
     int whole;
     uint64_t at, step; /* of the first line's data, and from one line to the next */
 };
-template <unsigned MOST = LINES_AT_ONCE>
+template <int N, unsigned MOST = LINES_AT_ONCE>
 DEV line_run lines_from(const warp_work &w, uint32_t use, unsigned j, unsigned lines,
                         uint64_t bytes, int align) {
     line_run l;
@@ -121,6 +122,8 @@ DEV line_run lines_from(const warp_work &w, uint32_t use, unsigned j, unsigned l
     l.at = data_at(w, use, j), l.step = (uint64_t)(unsigned)w.warps * LINE_DATA;
     l.whole =
         align == 16 && (bytes % 16 == 0 || l.at + (l.count - 1) * l.step + LINE_DATA <= bytes);
+    if (N == 2 && align > 1 && align < 16)
+        l.whole = l.at && l.at + (l.count - 1) * l.step + LINE_DATA + 16 <= bytes;
     return l;
 }
 /* The first of them alone, if they are not whole. */
@@ -132,22 +135,57 @@ DEV line_run whole_or_one(line_run l) {
 DEV int piece_size(const line_run &l, unsigned i, const char *at, const char *end, const piece &m) {
     return i >= l.count || at >= end ? 0 : m.flags ? 8 : 16;
 }
-/* Whole lines of a buffer of `bytes`. */
+/* Off a multiple of 16 bytes a line lies in 31 aligned words of 16. Lane i has loaded word
+ * i - (i >= 16); lanes 15 and 16 the same one. v becomes the 16 bytes from byte `from` of these
+ * words on. All lanes together. */
+DEV void realign(uint32_t (&v)[4], unsigned from) {
+    const unsigned k = from / 16, low = k + (k >= 15);
+    uint32_t w[8];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        w[i] = __shfl_sync(0xffffffffu, v[i], (int)low);
+        w[i + 4] = __shfl_sync(0xffffffffu, v[i], (int)low + 1);
+    }
+#pragma unroll
+    for (int i = 0; i < 6; i++) w[i] = from & 8 ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; i++) w[i] = from & 4 ? w[i + 1] : w[i];
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = __funnelshift_r(w[i], w[i + 1], (from & 3) * 8);
+}
 template <unsigned MOST>
+DEV void load_lines_off(uint32_t (&v)[MOST][4], const char *base, const line_run &l,
+                        const piece &m) {
+    const unsigned off = (unsigned)(uintptr_t)base & 15u, lane = threadIdx.x & 31u;
+    const char *p = base - off + l.at + (lane - (lane >= 16)) * 16;
+#pragma unroll
+    for (unsigned i = 0; i < MOST; i++, p += l.step) load_sized(v[i], p, i < l.count ? 16 : 0);
+#pragma unroll
+    for (unsigned i = 0; i < MOST; i++) realign(v[i], (unsigned)m.at + off);
+}
+/* Whole lines of a buffer of `bytes`. */
+template <int N, unsigned MOST>
 DEV void load_lines(uint32_t (&v)[MOST][4], const char *base, const line_run &l, uint64_t bytes,
                     const piece &m) {
     const char *p = base + l.at + (unsigned)m.at;
+    if (N == 2 && ((uintptr_t)base & 15u)) return load_lines_off(v, base, l, m);
 #pragma unroll
     for (unsigned i = 0; i < MOST; i++, p += l.step)
         load_sized(v[i], p, piece_size(l, i, p, base + bytes, m));
 }
-template <unsigned MOST>
+template <int N, unsigned MOST>
 DEV void store_lines(char *base, const uint32_t (&v)[MOST][4], const line_run &l, uint64_t bytes,
                      const piece &m) {
     char *p = base + l.at + (unsigned)m.at;
+    const int off = N == 2 && ((uintptr_t)base & 15u);
 #pragma unroll
-    for (unsigned i = 0; i < MOST; i++, p += l.step)
-        store_sized(p, v[i], piece_size(l, i, p, base + bytes, m));
+    for (unsigned i = 0; i < MOST; i++, p += l.step) {
+        const int size = piece_size(l, i, p, base + bytes, m);
+        if (off)
+            store_off(p, v[i], size);
+        else
+            store_sized(p, v[i], size);
+    }
 }
 
 /* The lines from rank p, polled together. All lanes together. 1: leave. */
@@ -171,6 +209,7 @@ DEV int lines_recv(run &r, const warp_work &w, const line_run &l, int phase, int
     return 0;
 }
 /* A run of lines from rank p, copied to `to`. 1: leave. */
+template <int N>
 DEV int run_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to,
                  uint64_t bytes) {
     uint4 v[LINES_AT_ONCE] = {};
@@ -178,7 +217,7 @@ DEV int run_copy(run &r, const warp_work &w, const line_run &l, int phase, int p
     if (lines_recv(r, w, l, phase, p, v)) return 1;
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++) to_words(x[i], v[i]);
-    store_lines(to, x, l, bytes, w.mine);
+    store_lines<N>(to, x, l, bytes, w.mine);
     return 0;
 }
 DEV int line_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to,
@@ -189,13 +228,14 @@ DEV int line_copy(run &r, const warp_work &w, const line_run &l, int phase, int 
     return 0;
 }
 /* The lines of an item from rank p, to the `bytes` at `to`. 1: leave. */
+template <int N>
 DEV int lines_take(run &r, const warp_work &w, uint32_t use, unsigned lines, int phase, int p,
                    char *to, uint64_t bytes) {
     const int align = alignment(to);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from(w, use, j, lines, bytes, align));
-        if (l.whole ? run_copy(r, w, l, phase, p, to, bytes)
+        const line_run l = whole_or_one(lines_from<N>(w, use, j, lines, bytes, align));
+        if (l.whole ? run_copy<N>(r, w, l, phase, p, to, bytes)
                     : line_copy(r, w, l, phase, p, to, bytes, align))
             return 1;
         j += l.count;
@@ -299,12 +339,12 @@ template <int T, int OP>
 DEV int run_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
     uint32_t own[LINES_AT_ONCE][4] = {};
     uint4 v[LINES_AT_ONCE] = {};
-    load_lines(own, b.src, l, b.bytes, w.mine);
+    load_lines<2>(own, b.src, l, b.bytes, w.mine);
     if (lines_recv(r, w, l, 0, 1 - r.a->rank, v)) return 1;
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
         if (i < l.count) pair_reduce<T, OP>(r, own[i], v[i]);
-    store_lines(b.dst, own, l, b.bytes, w.mine);
+    store_lines<2>(b.dst, own, l, b.bytes, w.mine);
     return 0;
 }
 /* The reduction of a line: own data `own`, which becomes the result, and every peer's. */
@@ -395,8 +435,8 @@ DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, cons
     constexpr int runs = N == 2 && !SENDS && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const int align = runs && b.in == b.out ? b.in : 0;
-        const line_run l = whole_or_one(lines_from(w, k, j, lines, b.bytes, align));
+        const int align = !runs ? 0 : b.in < b.out ? b.in : b.out;
+        const line_run l = whole_or_one(lines_from<N>(w, k, j, lines, b.bytes, align));
         if (runs && l.whole ? run_reduce<T, OP>(r, w, l, b)
                             : one_reduce<T, N, OP, SENDS>(r, w, l, b))
             return 1;
@@ -411,10 +451,10 @@ DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int i
     const unsigned lines = lines_of(w, k, bytes);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, in));
+        const line_run l = whole_or_one(lines_from<N>(w, k, j, lines, bytes, in));
         uint32_t v[LINES_AT_ONCE][4] = {};
         if (l.whole)
-            load_lines(v, (const char *)r.a->src, l, bytes, w.mine);
+            load_lines<N>(v, (const char *)r.a->src, l, bytes, w.mine);
         else
             load_line(v[0], (const char *)r.a->src, l.at, bytes, w.mine, in);
 #pragma unroll
@@ -475,8 +515,8 @@ DEV void own_vectors(const char *src, char *own, const warp_work &w, const line_
     const piece m = {w.lane * 16, 0};
     uint32_t v[LINES_AT_ONCE][4] = {};
     if (w.lane >= LINE_DATA / 16) return;
-    load_lines(v, src, l, bytes, m);
-    store_lines(own, v, l, bytes, m);
+    load_lines<0>(v, src, l, bytes, m);
+    store_lines<0>(own, v, l, bytes, m);
 }
 /* Copies the own lines of item k from `src` into the result, `own`. If both have the same alignment
  * (address mod 16), in whole vectors, which begin `lead` bytes further on; the bytes before the
@@ -488,7 +528,7 @@ DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, ui
     if (!data_at(w, k, 0) && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes - lead, same ? 16 : 0));
+        const line_run l = whole_or_one(lines_from<0>(w, k, j, lines, bytes - lead, same ? 16 : 0));
         uint32_t v[4];
         j += l.count;
         if (l.whole) {
@@ -518,7 +558,7 @@ template <int N> DEV void body_ag_push(run &r) {
 #pragma unroll 1
         for (int q = 1; q < n; q++) {
             const int p = peer_of(a->rank, n, q);
-            if (lines_take(r, w, k, lines, 0, p, part(p).at, bytes)) return 1;
+            if (lines_take<N>(r, w, k, lines, 0, p, part(p).at, bytes)) return 1;
         }
         return 0;
     };

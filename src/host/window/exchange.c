@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -137,15 +139,31 @@ static int find_range(exchange *x, symm_brought *mine, uint64_t bytes, uint64_t 
     return x->slot != NULL;
 }
 
+enum { AGAIN = 10 };
+
+/* Gives the range back, so that others find room. From the second time on it also waits, so that
+ * they go first: for a time drawn anew, whose limit doubles. Rank 0 alone waits; the others wait
+ * for it in the next exchange. Where there is no room, a registration is refused after 52 ms of
+ * these at most. */
+static void begin_again(exchange *x, int begun) {
+    enum { FIRST_US = 100 };
+    struct timespec now;
+    symm_slot_discard(x->c->space, x->slot);
+    x->slot = NULL;
+    if (begun < 2 || x->c->rank) return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    usleep((unsigned)(now.tv_nsec % (FIRST_US << (begun - 2))));
+}
+
 /* Every rank proposes its lowest free range. The highest proposal is the next lower bound. They
  * repeat until all are equal. A rank never proposes a range that it has mapped, so such a range is
  * not reused.
  * Other communicators may register at the same time in the same space. Where ranks take the ranges
  * of two in different orders, each drives the other up, perhaps past the end of the space; and
  * slots that ranks have put into different offers were not freed. So if a rank has no range above
- * the bound, all free what they have dropped and begin again at 0, AGAIN times. */
+ * the bound, all give their ranges back, free what they have dropped and begin again at 0, AGAIN
+ * times. */
 static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
-    enum { AGAIN = 8 };
     symm_space *s = x->c->space;
     const uint64_t gran = x->c->caps.granularity;
     uint64_t bytes = (largest(x) + gran - 1) / gran * gran, from = 0;
@@ -165,6 +183,7 @@ static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
         if (hi == SYMM_NO_OFFSET) {
             if (begun++ == AGAIN)
                 return agree(x, found ? symmSuccess : symm_slot_no_room(s, bytes));
+            begin_again(x, begun);
             SYMM_TRY(free_dropped(x));
             from = 0;
         } else if (lo == hi) {
