@@ -105,15 +105,15 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
 #define LINES_AT_ONCE 4
 /* `count` lines of item `use` from line j on: as many as go together, or what is left. whole: each
  * lane has all of its piece of each, or nothing. Then nothing is asked line by line, for behind a
- * branch each load is waited for before the next. Off a multiple of 16 bytes two ranks' lines are
- * whole if the buffer has data before and behind them, at multiples of 2. */
+ * branch each load is waited for before the next. OFF: buffers off a multiple of 16 bytes. Lines are
+ * whole there that have data of the buffer before and behind them, at multiples of 2. */
 struct line_run {
     uint32_t use;
     unsigned j, count;
     int whole;
     uint64_t at, step; /* of the first line's data, and from one line to the next */
 };
-template <int N, unsigned MOST = LINES_AT_ONCE>
+template <int OFF = 0, unsigned MOST = LINES_AT_ONCE>
 DEV line_run lines_from(const warp_work &w, uint32_t use, unsigned j, unsigned lines,
                         uint64_t bytes, int align) {
     line_run l;
@@ -122,8 +122,7 @@ DEV line_run lines_from(const warp_work &w, uint32_t use, unsigned j, unsigned l
     l.at = data_at(w, use, j), l.step = (uint64_t)(unsigned)w.warps * LINE_DATA;
     l.whole =
         align == 16 && (bytes % 16 == 0 || l.at + (l.count - 1) * l.step + LINE_DATA <= bytes);
-    if (N == 2 && align > 1 && align < 16)
-        l.whole = l.at && l.at + (l.count - 1) * l.step + LINE_DATA + 16 <= bytes;
+    if (OFF) l.whole = align > 1 && l.at && l.at + (l.count - 1) * l.step + LINE_DATA + 16 <= bytes;
     return l;
 }
 /* The first of them alone, if they are not whole. */
@@ -164,24 +163,23 @@ DEV void load_lines_off(uint32_t (&v)[MOST][4], const char *base, const line_run
     for (unsigned i = 0; i < MOST; i++) realign(v[i], (unsigned)m.at + off);
 }
 /* Whole lines of a buffer of `bytes`. */
-template <int N, unsigned MOST>
+template <int OFF = 0, unsigned MOST>
 DEV void load_lines(uint32_t (&v)[MOST][4], const char *base, const line_run &l, uint64_t bytes,
                     const piece &m) {
     const char *p = base + l.at + (unsigned)m.at;
-    if (N == 2 && ((uintptr_t)base & 15u)) return load_lines_off(v, base, l, m);
+    if (OFF) return load_lines_off(v, base, l, m);
 #pragma unroll
     for (unsigned i = 0; i < MOST; i++, p += l.step)
         load_sized(v[i], p, piece_size(l, i, p, base + bytes, m));
 }
-template <int N, unsigned MOST>
+template <int OFF = 0, unsigned MOST>
 DEV void store_lines(char *base, const uint32_t (&v)[MOST][4], const line_run &l, uint64_t bytes,
                      const piece &m) {
     char *p = base + l.at + (unsigned)m.at;
-    const int off = N == 2 && ((uintptr_t)base & 15u);
 #pragma unroll
     for (unsigned i = 0; i < MOST; i++, p += l.step) {
         const int size = piece_size(l, i, p, base + bytes, m);
-        if (off)
+        if (OFF)
             store_off(p, v[i], size);
         else
             store_sized(p, v[i], size);
@@ -209,7 +207,6 @@ DEV int lines_recv(run &r, const warp_work &w, const line_run &l, int phase, int
     return 0;
 }
 /* A run of lines from rank p, copied to `to`. 1: leave. */
-template <int N>
 DEV int run_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to,
                  uint64_t bytes) {
     uint4 v[LINES_AT_ONCE] = {};
@@ -217,7 +214,7 @@ DEV int run_copy(run &r, const warp_work &w, const line_run &l, int phase, int p
     if (lines_recv(r, w, l, phase, p, v)) return 1;
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++) to_words(x[i], v[i]);
-    store_lines<N>(to, x, l, bytes, w.mine);
+    store_lines(to, x, l, bytes, w.mine);
     return 0;
 }
 DEV int line_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to,
@@ -228,14 +225,13 @@ DEV int line_copy(run &r, const warp_work &w, const line_run &l, int phase, int 
     return 0;
 }
 /* The lines of an item from rank p, to the `bytes` at `to`. 1: leave. */
-template <int N>
 DEV int lines_take(run &r, const warp_work &w, uint32_t use, unsigned lines, int phase, int p,
                    char *to, uint64_t bytes) {
     const int align = alignment(to);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<N>(w, use, j, lines, bytes, align));
-        if (l.whole ? run_copy<N>(r, w, l, phase, p, to, bytes)
+        const line_run l = whole_or_one(lines_from(w, use, j, lines, bytes, align));
+        if (l.whole ? run_copy(r, w, l, phase, p, to, bytes)
                     : line_copy(r, w, l, phase, p, to, bytes, align))
             return 1;
         j += l.count;
@@ -335,16 +331,16 @@ DEV line_buffers buffers_of(const char *src, char *dst, uint64_t bytes) {
 }
 /* Reduces a run of lines of two ranks: own data and the peer's of phase 0. Own data is loaded with
  * the first look at the peer's: behind the wait it would be another trip to memory. 1: leave. */
-template <int T, int OP>
+template <int T, int OP, int OFF>
 DEV int run_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
     uint32_t own[LINES_AT_ONCE][4] = {};
     uint4 v[LINES_AT_ONCE] = {};
-    load_lines<2>(own, b.src, l, b.bytes, w.mine);
+    load_lines<OFF>(own, b.src, l, b.bytes, w.mine);
     if (lines_recv(r, w, l, 0, 1 - r.a->rank, v)) return 1;
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
         if (i < l.count) pair_reduce<T, OP>(r, own[i], v[i]);
-    store_lines<2>(b.dst, own, l, b.bytes, w.mine);
+    store_lines<OFF>(b.dst, own, l, b.bytes, w.mine);
     return 0;
 }
 /* The reduction of a line: own data `own`, which becomes the result, and every peer's. */
@@ -427,17 +423,22 @@ DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buf
         store_line(b.dst, own, l.at, b.bytes, w.mine, b.out);
     return 0;
 }
-/* All lines of item k. Lines of more ranks than two are together themselves, one of each. Small
- * elements have no registers for more, those of 2 bytes where any reduction is compiled in; nor
- * have two ranks that send the result on. */
-template <int T, int N, int OP, int SENDS = SENDS_NOT>
+/* Whether lines are reduced several together. Those of more ranks than two are together themselves,
+ * one of each. Small elements have no registers for more, those of 2 bytes where any reduction is
+ * compiled in; nor have two ranks that send the result on. */
+template <int T, int N, int OP> constexpr DEV int in_runs(void) {
+    return N == 2 && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
+}
+/* All lines of item k. */
+template <int T, int N, int OP, int SENDS = SENDS_NOT, int OFF = 0>
 DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, const line_buffers &b) {
-    constexpr int runs = N == 2 && !SENDS && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
+    constexpr int runs = !SENDS && in_runs<T, N, OP>();
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const int align = !runs ? 0 : b.in < b.out ? b.in : b.out;
-        const line_run l = whole_or_one(lines_from<N>(w, k, j, lines, b.bytes, align));
-        if (runs && l.whole ? run_reduce<T, OP>(r, w, l, b)
+        const int both = OFF && b.out < b.in ? b.out : b.in,
+                  align = runs && (OFF || b.in == b.out) ? both : 0;
+        const line_run l = whole_or_one(lines_from<OFF>(w, k, j, lines, b.bytes, align));
+        if (runs && l.whole ? run_reduce<T, OP, OFF>(r, w, l, b)
                             : one_reduce<T, N, OP, SENDS>(r, w, l, b))
             return 1;
         j += l.count;
@@ -446,15 +447,15 @@ DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, cons
 }
 
 /* All lines of item k to every peer. */
-template <int N>
+template <int N, int OFF = 0>
 DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int in) {
     const unsigned lines = lines_of(w, k, bytes);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<N>(w, k, j, lines, bytes, in));
+        const line_run l = whole_or_one(lines_from<OFF>(w, k, j, lines, bytes, in));
         uint32_t v[LINES_AT_ONCE][4] = {};
         if (l.whole)
-            load_lines<N>(v, (const char *)r.a->src, l, bytes, w.mine);
+            load_lines<OFF>(v, (const char *)r.a->src, l, bytes, w.mine);
         else
             load_line(v[0], (const char *)r.a->src, l.at, bytes, w.mine, in);
 #pragma unroll
@@ -484,11 +485,18 @@ DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take) {
     }
 }
 
+/* Whether a reduction takes the loop for buffers off a multiple of 16 bytes (OFF): a buffer is, or
+ * the parts of `part` bytes in it. A loop of its own: in one with the other, aligned buffers took
+ * 5 % longer. */
+DEV int lie_off(const symm_args *a, uint64_t part) {
+    return (((uintptr_t)a->src | (uintptr_t)a->dst | part) & 15u) != 0;
+}
+
 /* One-shot push of lines, one item ahead. Item k+1 takes the place of item k-3. By then this warp
  * has read item k-1 of the same warp of every peer, and the peer sent that after it had read our
  * item k-3. In place: the thread that overwrites an element is the last that reads it. */
 #define PUSH_PLACES 4u
-template <int T, int N, int OP> DEV void ar_push(run &r) {
+template <int T, int N, int OP, int OFF> DEV void ar_push(run &r) {
     const symm_args *a = r.a;
     const uint64_t bytes = a->count * a->esize;
     const warp_work w = warp_of(a, PUSH_PLACES);
@@ -496,11 +504,18 @@ template <int T, int N, int OP> DEV void ar_push(run &r) {
     const int in = alignment(a->src);
     if (OP == ANY_OP && warp_scalars_wait(r)) return;
     items_ahead<N>(
-        w, bytes, [&](uint32_t k) { item_send<N>(r, w, k, bytes, in); },
-        [&](uint32_t k) { return item_reduce<T, N, OP>(r, w, k, lines_of(w, k, bytes), b); });
+        w, bytes, [&](uint32_t k) { item_send<N, OFF>(r, w, k, bytes, in); },
+        [&](uint32_t k) {
+            return item_reduce<T, N, OP, SENDS_NOT, OFF>(r, w, k, lines_of(w, k, bytes), b);
+        });
 }
 template <int T, int N> DEV void body_ar_push(run &r) {
-    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) { ar_push<T, N, op.OP>(r); });
+    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) {
+        if (in_runs<T, N, op.OP>() && lie_off(r.a, 0))
+            ar_push<T, N, op.OP, in_runs<T, N, op.OP>()>(r);
+        else
+            ar_push<T, N, op.OP, 0>(r);
+    });
 }
 
 /* Bytes from an address to the next multiple of 16, as far as there are so many. */
@@ -515,8 +530,8 @@ DEV void own_vectors(const char *src, char *own, const warp_work &w, const line_
     const piece m = {w.lane * 16, 0};
     uint32_t v[LINES_AT_ONCE][4] = {};
     if (w.lane >= LINE_DATA / 16) return;
-    load_lines<0>(v, src, l, bytes, m);
-    store_lines<0>(own, v, l, bytes, m);
+    load_lines(v, src, l, bytes, m);
+    store_lines(own, v, l, bytes, m);
 }
 /* Copies the own lines of item k from `src` into the result, `own`. If both have the same alignment
  * (address mod 16), in whole vectors, which begin `lead` bytes further on; the bytes before the
@@ -528,7 +543,7 @@ DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, ui
     if (!data_at(w, k, 0) && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<0>(w, k, j, lines, bytes - lead, same ? 16 : 0));
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes - lead, same ? 16 : 0));
         uint32_t v[4];
         j += l.count;
         if (l.whole) {
@@ -558,7 +573,7 @@ template <int N> DEV void body_ag_push(run &r) {
 #pragma unroll 1
         for (int q = 1; q < n; q++) {
             const int p = peer_of(a->rank, n, q);
-            if (lines_take<N>(r, w, k, lines, 0, p, part(p).at, bytes)) return 1;
+            if (lines_take(r, w, k, lines, 0, p, part(p).at, bytes)) return 1;
         }
         return 0;
     };

@@ -51,7 +51,7 @@ DEV int slice_relay(run &r, const warp_work &w, uint32_t k, unsigned lines, char
     const uint64_t flag = line_flag(r, k);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<N>(w, k, j, lines, bytes, out));
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, out));
         uint4 v[LINES_AT_ONCE] = {};
         uint32_t x[LINES_AT_ONCE][4];
         if (lines_recv(r, w, l, 0, root, v)) return 1;
@@ -67,7 +67,7 @@ DEV int slice_relay(run &r, const warp_work &w, uint32_t k, unsigned lines, char
                              line_pack(x[i], w.mine.flags, flag), w.mine.flags);
         }
         if (l.whole)
-            store_lines<N>(to, x, l, bytes, w.mine);
+            store_lines(to, x, l, bytes, w.mine);
         else
             store_line(to, x[0], l.at, bytes, w.mine, out);
         j += l.count;
@@ -84,7 +84,7 @@ DEV int slices_take(run &r, const warp_work &w, uint32_t k, unsigned lines, cons
         const int p = peer_of(a->rank, n, q);
         const slice s = cut(c, p);
         if (!owns(c, p)) continue;
-        if (lines_take<N>(r, w, k, lines, 0, p, (char *)a->dst + s.at, s.end - s.at)) return 1;
+        if (lines_take(r, w, k, lines, 0, p, (char *)a->dst + s.at, s.end - s.at)) return 1;
     }
     return 0;
 }

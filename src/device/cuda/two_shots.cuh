@@ -64,8 +64,7 @@ DEV void run_send(run &r, const warp_work &w, const line_run &l, const cuts<ROOT
 #pragma unroll
         for (int i = 0; i < group; i++) {
             const slice s = cut(c, peer_of(rank, n, q + i));
-            if (q + i < n)
-                load_lines<N>(v[i], (const char *)a->src + s.at, l, s.end - s.at, w.mine);
+            if (q + i < n) load_lines(v[i], (const char *)a->src + s.at, l, s.end - s.at, w.mine);
         }
 #pragma unroll
         for (int i = 0; i < group; i++)
@@ -78,7 +77,7 @@ DEV void run_send(run &r, const warp_work &w, const line_run &l, const cuts<ROOT
 #pragma unroll
         for (int i = 0; KEEPS && i < group; i++) {
             const slice s = cut(c, peer_of(rank, n, q + i));
-            if (q + i < n && keep) store_lines<N>(keep + s.at, v[i], l, s.end - s.at, w.mine);
+            if (q + i < n && keep) store_lines(keep + s.at, v[i], l, s.end - s.at, w.mine);
         }
     }
 }
@@ -109,7 +108,7 @@ DEV void slices_send(run &r, const warp_work &w, uint32_t k, const cuts<ROOTED> 
     const int align = KEEPS && keep && alignment(keep) != 16 ? 0 : in;
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<N, most>(w, k, j, lines, c.least, align));
+        const line_run l = whole_or_one(lines_from<0, most>(w, k, j, lines, c.least, align));
         if (N && l.whole)
             run_send<N, most, KEEPS>(r, w, l, c, keep);
         else
