@@ -6,15 +6,17 @@
  * mapping.
  *
  * Conventions
- *  - Every call returns a symmResult_t. symmGetLastError has the text: it names argument and value.
+ *  - Calls return a symmResult_t. symmGetLastError has the text: it names argument and value.
  *    Nothing is printed except the log (SYMM_DEBUG=WARN, INFO, TRACE).
  *  - The object comes first, out-parameters last. Calls that NCCL has, and variants of them, keep
- *    NCCL's order. Out-parameters are written only on success.
+ *    NCCL's order. Out-parameters are written only on success or with symmInProgress.
  *  - Sizes are size_t, flags are unsigned; symmCommShrink, symmCommRevoke and symmWindowRegister
  *    take int, as in NCCL.
  *  - Info structs: the caller sets `size` to the struct's sizeof, the call fills in the rest.
  *  - Any call may return symmInvalidArgument (a handle that is not live, NULL where a pointer is
- *    needed, a value out of range) and symmOutOfMemory. `Errors:` has what a call has besides.
+ *    needed, a value out of range) and symmOutOfMemory. A call that needs peers may also return
+ *    symmRemoteError, symmTimeout, symmAborted, symmMismatch, symmSystemError, symmFdLimit and
+ *    symmUnhandledCudaError. `Errors:` has what is to be said of a call besides.
  *
  * `Order:` says which ranks make a call.
  *  - local: no other rank is involved.
@@ -31,16 +33,13 @@
  *    left, or the communicator ends. Which of them is next is open: where ranks must make calls in
  *    one order, the program's threads see to it. A call from a callback of the same thread's own
  *    call would wait for itself: symmInvalidUsage.
- *  - Any thread may make these calls at any time, even while another thread is stuck in a call of
- *    the same communicator: symmCommAbort, symmCommRevoke, symmCommGetAsyncError, symmCommQuery,
- *    symmCommCount, symmCommUserRank, symmCommDevice, symmCommFailedRanks(SYMM_FAILED_LOCAL),
- *    symmCommDump, symmStats, symmSignalRead. So a watchdog can look, report and end
+ *  - Calls whose `Order:` says any thread may be made at any time, even while another thread is
+ *    stuck in a call of the same communicator. So a watchdog can look, report and end
  *    (docs/hangs.md). If the communicator has ended meanwhile they return symmInvalidArgument.
  *  - No call may be made from a signal handler.
  *  - If one thread calls several thread ranks one after the other, the first call waits for the
- *    others, which would only come after it. Make the calls of several ranks in a group, or give
- *    them to streams. A thread that waits for a rank which it called or made last itself is told by
- *    a warning after a second; a deadline says it in its error.
+ *    others, which would only come after it; after a second a warning says so. Make the calls of
+ *    several ranks in a group, or give them to streams.
  *
  * fork(): the child has none of the parent's communicators (symmInvalidArgument) and may make its
  * own. It keeps nothing alive that peers see: the parent's death is found while the child lives.
@@ -170,7 +169,7 @@ typedef struct {
     int32_t blocking;
     int32_t minCTAs;      /* 1..256; on the host backend more than 64 count as 64 */
     int32_t maxCTAs;      /* 1..256 */
-    int32_t timeoutMs;    /* deadline of set-up, default 300000 */
+    int32_t timeoutMs;    /* deadline of set-up; default: SYMM_SETUP_TIMEOUT, or the parent's */
     const char *commName; /* copied; shown in the log, in errors and in symmCommDump */
     int32_t peerDeath;    /* SYMM_DEATH_*; ranks may differ */
     /* GPUs: CTAs of this communicator on a GPU at once, 1..256; docs/gpu-rules.md, "Several
@@ -248,9 +247,9 @@ SYMM_API symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devic
 /* Ranks of one color, any number, get a new communicator, ordered by (key, old rank).
  * SYMM_SPLIT_NOCOLOR gets *newcomm = NULL. config NULL: the parent's.
  * With blocking 0 split and shrink write *newcomm and return symmInProgress. Until they are done,
- * which symmCommGetAsyncError of the parent tells too, calls of the parent other than questions,
- * abort and revoke return symmInProgress. symmCommGetAsyncError of the new communicator tells what
- * went wrong. Aborting the new one while it is being split off ends the parent.
+ * which symmCommGetAsyncError of either tells, calls of the parent return symmInProgress, except
+ * those of any thread. symmCommGetAsyncError of the new communicator tells what went wrong.
+ * Aborting the new one while it is being split off ends the parent.
  * Order: collective. */
 SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
                                     const symmConfig_t *config);
@@ -297,21 +296,22 @@ SYMM_API symmResult_t symmCommFailedRanks(symmComm_t comm, unsigned flags, int *
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
 
 /* Finalizes, with the same waits, then frees everything, windows included. Does not wait for a
- * peer's Destroy. The handle is dead afterwards. A process that ends by exit, or returns from main,
- * without this call leaves its communicators as if it had made it: its end is no death.
+ * peer's Destroy, nor return what has failed, as Finalize does. The handle is dead afterwards. A
+ * process that ends by exit, with any code, or returns from main without this call leaves its
+ * communicators as if it had made it: its end is no death.
  * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers
  * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmMemPlanLaunch
- * refuse such a graph (symmInvalidUsage). Launching one with cudaGraphLaunch is an error of the
- * program that nobody is told of: if a peer comes more than a second late, that collective and all
- * later ones end without a result. A peer that launches a graph that waits for this rank's part
- * waits for a second, then gets symmRemoteError.
- * Requires, Errors: as symmCommFinalize. Order: local. */
+ * refuse such a graph (symmInvalidUsage). Of cudaGraphLaunch nobody is told: if a peer comes more
+ * than a second late, that collective and all later ones end without a result. A peer that launches
+ * a graph that waits for this rank's part waits for a second, then gets symmRemoteError.
+ * Requires: as symmCommFinalize; no other thread begins a call of the communicator meanwhile.
+ * Order: local. */
 SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
 
 /* Ends the communicator on every rank, then frees it here. Once this has returned:
  *  - A call that begins later, on any rank, ends with symmAborted: collectives, registration,
  *    growth, split, symmExplain, symmCommFinalize (not with SYMM_DEATH_WHEN_USED); on host streams
- *    also tasks and replays that begin to run. Calls that need no peer (questions, Destroy,
+ *    also tasks and replays that begin to run. Calls that need no peer (queries, Destroy,
  *    symmWindowDeregister) and symmCommShrink still work on the other ranks.
  *  - A call that had begun ends with symmAborted when it next waits for a peer. If it has all that
  *    it waits for it may succeed, so ranks may differ in whether the last call before the abort
@@ -323,7 +323,7 @@ SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
  *    4 KB into each window.
  * Order: local, any thread. */
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
-/* As symmCommAbort, but the communicator stays valid for questions, symmCommShrink and
+/* As symmCommAbort, but the communicator stays valid for queries, symmCommShrink and
  * symmCommDestroy. It does not wait for this rank's own calls: those of other threads and of
  * streams end as a peer's do. flags must be 0.
  * Order: local, any thread. */
@@ -375,7 +375,7 @@ SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
  * Requires: no later collective is given the pointer, and no graph that was captured with it is
  * replayed. Host backend: where it was in a window, such a replay ends the communicator with
  * symmInvalidUsage on every rank; else the access faults. On GPUs nobody notices.
- * Order: local. */
+ * Order: local, any thread. */
 SYMM_API symmResult_t symmMemFree(void *ptr);
 
 /* GPUs: pins memory of the host, so that kernels on every GPU read and write it at its own address.
@@ -390,7 +390,7 @@ SYMM_API symmResult_t symmHostUnregister(void *ptr);
 
 /* Maps [buff, buff+size) of every rank into every process. size may differ between ranks; 0 is
  * allowed, with buff NULL. Registering the same memory again takes a reference and maps nothing.
- * flags: SYMM_WIN_*. All ranks succeed, or all are back where they were.
+ * flags: SYMM_WIN_*. If it fails all ranks are back where they were, or the communicator is over.
  * A window stands for the memory that was registered, not for addresses. Where that memory ends
  * (symmMemFree, symmHeapTrim), this rank's collectives treat what comes to lie there as not
  * registered, until it is registered itself. The rest of the window stays a window, and the handle
@@ -461,7 +461,7 @@ SYMM_API symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int ran
  * Errors: symmNotSupported, with the reason, if there is none. */
 SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr);
 /* The same for [mem, mem + bytes), this rank's memory in a window, heap or vector of comm. Order:
- * local, the communicator's thread.
+ * local.
  * Errors: symmInvalidArgument if it is in none of them. */
 SYMM_API symmResult_t symmMemMulticastPtr(symmComm_t comm, const void *mem, size_t bytes,
                                           void **ptr);
@@ -476,7 +476,7 @@ SYMM_API symmResult_t symmMemMulticastPtr(symmComm_t comm, const void *mem, size
  * rank's buffers have in the same call. Windows may overlap.
  * Order: collective.
  * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root; of
- * symmAlltoAll also in whether it is in place. Small calls with a root: in the rank's next wait.
+ * symmAlltoAll also in being in place. Small calls with a root, host: in the next wait, if any.
  * GPUs: docs/gpu-rules.md has what a program owes about destroyed streams, captures, several
  * communicators, ranks that share a GPU, and kernels launched programmatically behind ours. */
 

@@ -37,7 +37,7 @@
 #ifndef SYMM_DEV_POLLS
 #define SYMM_DEV_POLLS 4000u
 #endif
-/* How long a peer that destroyed its communicator may still owe us nothing. */
+/* After a peer has left: how long its last words may still be on their way. */
 #ifndef SYMM_DEV_LEFT_GRACE_NS
 #define SYMM_DEV_LEFT_GRACE_NS 1000000000ull
 #endif

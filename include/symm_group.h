@@ -29,8 +29,8 @@ extern "C" {
  *    one type and one reduction that has no scalar. Requires: each rank makes these calls in one
  *    group and on one stream, and no buffer that one of them writes is another one's.
  * Order: local.
- * Errors: symmInvalidArgument, of End, which then runs nothing: a call that would run as one with
- * another writes its buffer. symmMismatch: ranks whose calls do not run as one alike.
+ * Errors: symmInvalidArgument, of End, which then runs nothing: of calls that would run as one
+ * kernel, one writes a buffer of another. symmMismatch: ranks made other kernels of their calls.
  * symmInvalidUsage, at the call: symmCommFinalize, symmCommDestroy or symmWindowDeregister
  * while calls of that communicator stand in the group; calls of symm_lane.h (see there). */
 SYMM_API symmResult_t symmGroupStart(void);

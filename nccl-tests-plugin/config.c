@@ -79,6 +79,8 @@ ncclResult_t symm_nccl_config(const ncclConfig_t *config, symmConfig_t *out) {
         mine.commName = c.commName;
         if (c.blocking != NCCL_CONFIG_UNDEF_INT) mine.blocking = c.blocking;
     }
+    /* NCCL waits for ranks that are late until somebody aborts: a program has its own watchdog. */
+    if (!getenv("SYMM_SETUP_TIMEOUT")) mine.timeoutMs = INT32_MAX;
     *out = mine;
     return ncclSuccess;
 }

@@ -383,6 +383,19 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 NCCL_ALIAS(ncclCommDestroy);
 
+static void end_aborted(void *record, void *out, ncclResult_t code) {
+    (void)out, (void)code;
+    end(record, COMM_LIVE, symmCommAbort);
+}
+
+/* In a group, as in NCCL: what runs is told at once, and waited for when the group ends. Calls of
+ * several communicators may stand behind each other in a stream; PyTorch aborts them together. */
+static ncclResult_t abort_here(nccl_comm *c, int state) {
+    if (!symm_nccl_group_open() || symm_nccl_after_room() || symmCommRevoke(c->comm, 0))
+        return end(c, state, symmCommAbort);
+    return symm_nccl_after(end_aborted, c, NULL, symmSuccess);
+}
+
 /* Of one that another thread destroys: frees that thread, which may wait for a peer. */
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     static const char call[] = "ncclCommAbort";
@@ -397,7 +410,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (bad) return bad;
     const int state = symm_nccl_comm_end(c);
     if (state == COMM_FORWARDED) return symm_nccl_forward_abort(c);
-    return state ? end(c, state, symmCommAbort) : symm_nccl_comm_none(comm, call);
+    return state ? abort_here(c, state) : symm_nccl_comm_none(comm, call);
 }
 NCCL_ALIAS(ncclCommAbort);
 

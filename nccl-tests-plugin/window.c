@@ -198,8 +198,21 @@ NCCL_ALIAS(ncclMemFree);
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* What device code reads. Where peers' memory is not mapped by one rule (thread ranks) there is no
- * base: ncclGetPeerDevicePointer knows the addresses all the same. */
+/* Device code reaches all parts by one base and stride if they lie at one offset of their slots. */
+static int lies_alike(const window *w, const symmCommInfo_t *comm, const symmWindowInfo_t *info) {
+    for (int r = 0; r < comm->nranks; r++) {
+        const uint64_t at = comm->base + comm->stride * (unsigned)r + info->offset;
+        void *part;
+        if (r == comm->rank) continue;                        /* its own may be another address */
+        if (symmWindowPeerPtr(w->win, 0, r, &part)) continue; /* it has nothing there */
+        if ((uint64_t)(uintptr_t)part != at) return 0;
+    }
+    return 1;
+}
+
+/* What device code reads. Where peers' memory is not mapped by one rule (thread ranks, buffers at
+ * different offsets of their memory) there is no base: ncclGetPeerDevicePointer knows the addresses
+ * all the same. */
 static void show(window *w) {
     symmCommInfo_t comm = {.size = sizeof comm};
     symmWindowInfo_t info = {.size = sizeof info};
@@ -208,6 +221,12 @@ static void show(window *w) {
     w->seen.lsaRank = w->seen.worldRank = comm.rank;
     if (!strcmp(comm.backend, "cuda")) make_readable(w);
     if (comm.threadRanks || comm.stride >> 32 << 32 != comm.stride) return;
+    if (!lies_alike(w, &comm, &info)) {
+        symm_nccl_say(symmLogWarn,
+                      "ncclCommWindowRegister: the ranks' buffers begin at different offsets of "
+                      "their memory: kernels cannot reach peers by the window's handle");
+        return;
+    }
     w->seen.lsaFlatBase = (char *)(uintptr_t)(comm.base + info.offset);
     w->seen.stride4G = (uint32_t)(comm.stride >> 32);
 }

@@ -166,14 +166,13 @@ DEV void emu_lanes_meet(uint32_t mask = ~0u) {
 DEV int meet(int barrier, unsigned threads, int left) {
     return emu_meet(barrier, threads, left);
 }
-#define __syncthreads()                ((void)emu_meet(0, blockDim.x, 0))
-#define __syncthreads_or(v)            emu_meet(0, blockDim.x, (v) != 0)
-#define __syncwarp                     emu_lanes_meet
-#define __any_sync(mask, v)            (emu_warp(mask, (v) != 0, 0).any != 0)
-#define __ballot_sync(mask, v)         (emu_warp(mask, (v) != 0, 0).ballot)
-#define __shfl_sync(mask, v, lane)     ((__typeof__(v))emu_warp(mask, (uint64_t)(v), lane).from)
-#define __funnelshift_r(low, high, by) ((uint32_t)(((uint64_t)(high) << 32 | (low)) >> (by)))
-#define __activemask()                 (1u << (threadIdx.x & 31u)) /* all that a lane knows */
+#define __syncthreads()            ((void)emu_meet(0, blockDim.x, 0))
+#define __syncthreads_or(v)        emu_meet(0, blockDim.x, (v) != 0)
+#define __syncwarp                 emu_lanes_meet
+#define __any_sync(mask, v)        (emu_warp(mask, (v) != 0, 0).any != 0)
+#define __ballot_sync(mask, v)     (emu_warp(mask, (v) != 0, 0).ballot)
+#define __shfl_sync(mask, v, lane) ((__typeof__(v))emu_warp(mask, (uint64_t)(v), lane).from)
+#define __activemask()             (1u << (threadIdx.x & 31u)) /* all that a lane knows */
 
 /* Lines of 128 bytes arrive as one if a whole warp stores them at once; sometimes it is apart. */
 DEV int put_whole_warp(void *p, uint4 v) {

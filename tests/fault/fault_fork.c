@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "fault_kit.h"
+#include "symm_heap.h"
 
 enum { SOON_MS = 3000, LATER_MS = 100 };
 enum { IDLE, REGISTERING, ON_A_STREAM };
@@ -180,5 +181,31 @@ static void a_child_in_another_pid_namespace(void) {
     T_FORK_DIES(2, 1, apart_rank, fk_new(1, IDLE));
 }
 
+/* The child has the memory, but no heap of its parent's. */
+static void a_heap_of_the_parent(void) {
+    symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
+    symmMemInfo_t info = {.size = sizeof info};
+    symmComm_t comm;
+    symmHeap_t heap;
+    symmRef_t ref;
+    void *block;
+    int status;
+    T_EXPECT_WARNINGS();
+    config.symBytes = 4 << 20;
+    T_OK(symmCommInitAll(&comm, 1, NULL));
+    T_OK(symmHeapCreate(comm, &config, &heap));
+    T_OK(symmHeapAlloc(heap, 256, 0, SYMM_ALLOC_SYM, &block));
+    const pid_t child = fork();
+    if (!child)
+        _exit(symmRefGet(block, &ref) != symmInvalidArgument ||
+              symmMemQuery(block, &info) != symmInvalidArgument);
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+    T_OK(symmRefGet(block, &ref));
+    T_OK(symmMemQuery(block, &info));
+    T_OK(symmHeapDestroy(heap));
+    T_OK(symmCommDestroy(comm));
+}
+
 T_MAIN(T(a_child_lets_go_of_the_connections), T(a_child_of_a_rank_that_dies_in_set_up),
-       T(a_child_in_another_pid_namespace))
+       T(a_child_in_another_pid_namespace), T(a_heap_of_the_parent))

@@ -415,9 +415,50 @@ static void the_dump_says_dead_and_who_waits(void) {
     T_FORK_DIES(3, 2, dumped_rank, fk_new(2, 0));
 }
 
+/* Who shrinks may find a death before the watcher does, which tells it all the same: the parent is
+ * over, also where nobody uses it. */
+static _Atomic int enough;
+static void *keeps_the_watcher_busy(void *arg) {
+    symmComm_t alone;
+    (void)arg;
+    while (!atomic_load(&enough)) {
+        T_OK(symmCommInitAll(&alone, 1, NULL));
+        T_OK(symmCommDestroy(alone));
+    }
+    return NULL;
+}
+
+static void parent_of_the_dead_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = open_all(f, rank, n), next = NULL;
+    symmResult_t now = symmSuccess;
+    pthread_t t;
+    if (rank == f->victim) doom_in(300 * f->how);
+    T_EQ(pthread_create(&t, NULL, keeps_the_watcher_busy, NULL), 0);
+    for (int left = n; left == n;) {
+        T_OK(symmCommShrink(comm, NULL, 0, &next, NULL, SYMM_SHRINK_FAILED));
+        T_OK(symmCommCount(next, &left));
+        if (left == n) T_OK(symmCommDestroy(next));
+    }
+    for (int ms = 0; ms < 5000 && !now; ms++) {
+        T_OK(symmCommGetAsyncError(comm, &now));
+        usleep(1000);
+    }
+    atomic_store(&enough, 1);
+    T_EQ(pthread_join(t, NULL), 0);
+    T_EQ(now, symmRemoteError);
+    T_ERR(symmBarrier(comm, NULL), symmRemoteError);
+    lives_on(comm, next);
+}
+
+static void a_death_that_the_shrink_finds_first(void) {
+    T_EXPECT_WARNINGS();
+    for (int i = 1; i <= 12; i++) T_FORK_DIES(3, 2, parent_of_the_dead_rank, fk_new(2, i));
+}
+
 T_MAIN(T(a_list_that_lacks_the_dead_one), T(lists_that_differ),
        T(a_living_communicator_is_left_as_it_is), T(a_shrink_that_fails_after_they_agreed),
        T(two_deaths_at_once), T_TIMEOUT(a_death_during_the_shrink, 120),
        T(the_ranks_that_are_gone_are_told), T_TIMEOUT(everybody_who_is_gone_is_left_out, 120),
        T(a_death_that_another_rank_tells_first), T(a_shrink_that_aborts_first),
-       T(the_dump_says_dead_and_who_waits))
+       T(the_dump_says_dead_and_who_waits), T(a_death_that_the_shrink_finds_first))

@@ -173,6 +173,10 @@ static void handles_as_kernels_read_them(void) {
     MPI_Barrier(MPI_COMM_WORLD);
     for (int p = 0; p < ranks; p++) T_EQ(a[100 + p], 10 * p + rank);
     N_OK(ncclCommWindowDeregister(comm, win));
+    N_OK(ncclCommWindowRegister(comm, a + 100 * rank, 4000, &win, 0));
+    T_CHECK(!win->lsaFlatBase == (ranks > 1)); /* no base and stride say where the parts lie */
+    for (int p = 0; p < ranks; p++) N_OK(ncclGetLsaDevicePointer(win, 12, p, &at));
+    N_OK(ncclCommWindowDeregister(comm, win));
     N_OK(ncclCommDestroy(comm));
     N_OK(ncclMemFree(a));
 }

@@ -380,28 +380,36 @@ static void *allocates(void *arg) {
     return NULL;
 }
 
+static void *block;
+static void *frees(void *arg) {
+    ((one_call *)arg)->result = symmHeapFree(heap, block);
+    return NULL;
+}
+
 /* The same of a heap: also of two threads that both destroy it. */
 static void a_heap_goes_before_it_is_used(void) {
-    static void *(*const calls[])(void *) = {registers, destroys_the_heap, allocates,
-                                             destroys_the_heap};
+    enum { CALLS = 5 };
+    static void *(*const calls[CALLS])(void *) = {registers, destroys_the_heap, allocates,
+                                                  destroys_the_heap, frees};
     const symmBoot_t boot = {gathers, meets, NULL};
     symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
-    pthread_t t[4];
-    one_call call[4];
+    pthread_t t[CALLS];
+    one_call call[CALLS];
     T_EXPECT_WARNINGS();
     T_OK(symmCommInitBoot(&called_back, 1, 0, &boot, NULL));
     config.symBytes = 4 << 20;
     T_OK(symmHeapCreate(called_back, &config, &heap));
+    T_OK(symmHeapAlloc(heap, 256, 0, SYMM_ALLOC_SYM, &block));
     atomic_store(&held_up, 0);
     armed = HOLD;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < CALLS; i++) {
         call[i] = (one_call){.comm = called_back};
         start(&t[i], calls[i], &call[i]);
         while (!atomic_load(&held_up)) usleep(100);
         await_waiting(called_back, i);
     }
     armed = PASS;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < CALLS; i++) {
         pthread_join(t[i], NULL);
         T_EQ(call[i].result, i < 2 ? symmSuccess : symmInvalidArgument);
     }

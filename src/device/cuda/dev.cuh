@@ -293,18 +293,6 @@ DEV void put4_at(char *p, uint32_t w) {
     *(uint32_t *)p = w;
 }
 
-/* The first `size` bytes of v, 16, 8 or none, at a multiple of 2: in words of 4 where their addresses
- * are multiples of 4, and a half at each end where p is none. */
-DEV void store_off(char *p, const uint32_t (&v)[4], int size) {
-    const uint32_t odd = (uint32_t)(uintptr_t)p & 2u, last = size == 16 ? v[3] : v[1];
-    char *at = p + odd;
-    if (size) put4_at(at, odd ? straddle(v[0], v[1]) : v[0]);
-    if (size == 16) put4_at(at + 4, odd ? straddle(v[1], v[2]) : v[1]);
-    if (size == 16) put4_at(at + 8, odd ? straddle(v[2], v[3]) : v[2]);
-    if (size && !odd) put4_at(p + size - 4, last);
-    if (size && odd) put_pair(p, v[0]), put_pair(p + size - 2, last >> 16);
-}
-
 /* 8 or 16 bytes at p, of which `valid` exist. align: of p; 2 says that p is no multiple of 4. More
  * ways than these cost aligned buffers 5 % of their time. */
 DEV void load_user(uint32_t (&w)[2], const char *p, int64_t valid, int align) {

@@ -29,7 +29,7 @@ template <int S, int N> constexpr DEV int load_group(void) {
 }
 
 /* Item k where all takers have the same of it, or there is one taker. */
-template <int S, int N, int OFF>
+template <int S, int N>
 DEV void hop_lines_send(run &r, const warp_work &w, uint32_t k, unsigned lines, int count) {
     const symm_args *a = r.a;
     const char *base =
@@ -38,10 +38,10 @@ DEV void hop_lines_send(run &r, const warp_work &w, uint32_t k, unsigned lines, 
     const uint64_t flag = line_flag(r, k), bytes = part_bytes(a);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<OFF>(w, k, j, lines, bytes, align));
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, align));
         uint32_t v[LINES_AT_ONCE][4] = {};
         if (l.whole)
-            load_lines<OFF>(v, base, l, bytes, w.mine);
+            load_lines(v, base, l, bytes, w.mine);
         else
             load_line(v[0], base, l.at, bytes, w.mine, align);
 #pragma unroll 1
@@ -78,12 +78,12 @@ DEV void hop_parts_send(run &r, const warp_work &w, uint32_t k, unsigned lines, 
     }
 }
 /* Item k of each part to its taker. */
-template <int S, int N, int OFF> DEV void hop_item_send(run &r, const warp_work &w, uint32_t k) {
+template <int S, int N> DEV void hop_item_send(run &r, const warp_work &w, uint32_t k) {
     const unsigned lines = lines_of(w, k, part_bytes(r.a));
     const int count = takers<S, N>(r.a);
     if (!count) return;
     if (!(S & SRC_EACH) || most_takers<S, N>() == 1)
-        hop_lines_send<S, N, OFF>(r, w, k, lines, count);
+        hop_lines_send<S, N>(r, w, k, lines, count);
     else
         hop_parts_send<S, N>(r, w, k, lines, count);
 }
@@ -112,25 +112,25 @@ DEV int hop_gather_copy(run &r, const warp_work &w, uint32_t k, unsigned lines) 
 }
 /* Item k of all givers. In place is safe: the lanes that store a line of the result are those that
  * have loaded what was there. 1: leave. */
-template <int S, int T, int N, int OP, int OFF>
+template <int S, int T, int N, int OP>
 DEV int hop_item_take(run &r, const warp_work &w, uint32_t k, const line_buffers &b) {
     const unsigned lines = lines_of(w, k, b.bytes);
-    return S & REDUCES                ? item_reduce<T, N, OP, SENDS_NOT, OFF>(r, w, k, lines, b)
+    return S & REDUCES                ? item_reduce<T, N, OP>(r, w, k, lines, b)
            : N <= 2 || S & ROOT_GIVES ? hop_givers_copy<S, N>(r, w, k, lines)
                                       : hop_gather_copy<S, N>(r, w, k, lines);
 }
 
-template <int S, int T, int N, int OP, int OFF> DEV void hop_lines(run &r) {
+template <int S, int T, int N, int OP> DEV void hop_lines(run &r) {
     const symm_args *a = r.a;
     const warp_work w = warp_of(a, ROOTED(S) ? 1u : PUSH_PLACES);
     const int taking = takes<S>(a, a->rank);
     char *own = own_target<S>(a);
     const line_buffers b = buffers_of(own_source<S>(a), (char *)a->dst, part_bytes(a));
     if (S & REDUCES && OP == ANY_OP && taking && warp_scalars_wait(r)) return;
-    const auto send = [&](uint32_t k) { hop_item_send<S, N, OFF>(r, w, k); };
+    const auto send = [&](uint32_t k) { hop_item_send<S, N>(r, w, k); };
     const auto take = [&](uint32_t k) {
         if (own) item_own(own_source<S>(a), own, w, k, part_bytes(a)); /* while the links work */
-        return taking && hop_item_take<S, T, N, OP, OFF>(r, w, k, b);
+        return taking && hop_item_take<S, T, N, OP>(r, w, k, b);
     };
     if (!ROOTED(S)) return items_ahead<N>(w, part_bytes(a), send, take);
     send(0);
@@ -138,13 +138,7 @@ template <int S, int T, int N, int OP, int OFF> DEV void hop_lines(run &r) {
 }
 template <int S, int T, int N> DEV void body_hop_lines(run &r) {
     constexpr int apart = S & REDUCES && sum_apart<T, N>();
-    by_op<apart>(r.a->op, [&](auto op) {
-        constexpr int off = S & REDUCES && in_runs<T, N, op.OP>();
-        if (off && lie_off(r.a, S & SRC_EACH ? part_bytes(r.a) : 0))
-            hop_lines<S, T, N, op.OP, off>(r);
-        else
-            hop_lines<S, T, N, op.OP, 0>(r);
-    });
+    by_op<apart>(r.a->op, [&](auto op) { hop_lines<S, T, N, op.OP>(r); });
 }
 
 #endif

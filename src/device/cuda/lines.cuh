@@ -104,16 +104,15 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
  * wait, for all of them. */
 #define LINES_AT_ONCE 4
 /* `count` lines of item `use` from line j on: as many as go together, or what is left. whole: each
- * lane has all of its piece of each, or nothing. Then nothing is asked line by line, for behind a
- * branch each load is waited for before the next. OFF: buffers off a multiple of 16 bytes. Lines are
- * whole there that have data of the buffer before and behind them, at multiples of 2. */
+ * lane has all of its piece of each, or nothing, at multiples of 16 bytes. Then nothing is asked
+ * line by line, for behind a branch each load is waited for before the next. */
 struct line_run {
     uint32_t use;
     unsigned j, count;
     int whole;
     uint64_t at, step; /* of the first line's data, and from one line to the next */
 };
-template <int OFF = 0, unsigned MOST = LINES_AT_ONCE>
+template <unsigned MOST = LINES_AT_ONCE>
 DEV line_run lines_from(const warp_work &w, uint32_t use, unsigned j, unsigned lines,
                         uint64_t bytes, int align) {
     line_run l;
@@ -122,7 +121,6 @@ DEV line_run lines_from(const warp_work &w, uint32_t use, unsigned j, unsigned l
     l.at = data_at(w, use, j), l.step = (uint64_t)(unsigned)w.warps * LINE_DATA;
     l.whole =
         align == 16 && (bytes % 16 == 0 || l.at + (l.count - 1) * l.step + LINE_DATA <= bytes);
-    if (OFF) l.whole = align > 1 && l.at && l.at + (l.count - 1) * l.step + LINE_DATA + 16 <= bytes;
     return l;
 }
 /* The first of them alone, if they are not whole. */
@@ -134,56 +132,22 @@ DEV line_run whole_or_one(line_run l) {
 DEV int piece_size(const line_run &l, unsigned i, const char *at, const char *end, const piece &m) {
     return i >= l.count || at >= end ? 0 : m.flags ? 8 : 16;
 }
-/* Off a multiple of 16 bytes a line lies in 31 aligned words of 16. Lane i has loaded word
- * i - (i >= 16); lanes 15 and 16 the same one. v becomes the 16 bytes from byte `from` of these
- * words on. All lanes together. */
-DEV void realign(uint32_t (&v)[4], unsigned from) {
-    const unsigned k = from / 16, low = k + (k >= 15);
-    uint32_t w[8];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        w[i] = __shfl_sync(0xffffffffu, v[i], (int)low);
-        w[i + 4] = __shfl_sync(0xffffffffu, v[i], (int)low + 1);
-    }
-#pragma unroll
-    for (int i = 0; i < 6; i++) w[i] = from & 8 ? w[i + 2] : w[i];
-#pragma unroll
-    for (int i = 0; i < 5; i++) w[i] = from & 4 ? w[i + 1] : w[i];
-#pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = __funnelshift_r(w[i], w[i + 1], (from & 3) * 8);
-}
-template <unsigned MOST>
-DEV void load_lines_off(uint32_t (&v)[MOST][4], const char *base, const line_run &l,
-                        const piece &m) {
-    const unsigned off = (unsigned)(uintptr_t)base & 15u, lane = threadIdx.x & 31u;
-    const char *p = base - off + l.at + (lane - (lane >= 16)) * 16;
-#pragma unroll
-    for (unsigned i = 0; i < MOST; i++, p += l.step) load_sized(v[i], p, i < l.count ? 16 : 0);
-#pragma unroll
-    for (unsigned i = 0; i < MOST; i++) realign(v[i], (unsigned)m.at + off);
-}
 /* Whole lines of a buffer of `bytes`. */
-template <int OFF = 0, unsigned MOST>
+template <unsigned MOST>
 DEV void load_lines(uint32_t (&v)[MOST][4], const char *base, const line_run &l, uint64_t bytes,
                     const piece &m) {
     const char *p = base + l.at + (unsigned)m.at;
-    if (OFF) return load_lines_off(v, base, l, m);
 #pragma unroll
     for (unsigned i = 0; i < MOST; i++, p += l.step)
         load_sized(v[i], p, piece_size(l, i, p, base + bytes, m));
 }
-template <int OFF = 0, unsigned MOST>
+template <unsigned MOST>
 DEV void store_lines(char *base, const uint32_t (&v)[MOST][4], const line_run &l, uint64_t bytes,
                      const piece &m) {
     char *p = base + l.at + (unsigned)m.at;
 #pragma unroll
-    for (unsigned i = 0; i < MOST; i++, p += l.step) {
-        const int size = piece_size(l, i, p, base + bytes, m);
-        if (OFF)
-            store_off(p, v[i], size);
-        else
-            store_sized(p, v[i], size);
-    }
+    for (unsigned i = 0; i < MOST; i++, p += l.step)
+        store_sized(p, v[i], piece_size(l, i, p, base + bytes, m));
 }
 
 /* The lines from rank p, polled together. All lanes together. 1: leave. */
@@ -331,16 +295,16 @@ DEV line_buffers buffers_of(const char *src, char *dst, uint64_t bytes) {
 }
 /* Reduces a run of lines of two ranks: own data and the peer's of phase 0. Own data is loaded with
  * the first look at the peer's: behind the wait it would be another trip to memory. 1: leave. */
-template <int T, int OP, int OFF>
+template <int T, int OP>
 DEV int run_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
     uint32_t own[LINES_AT_ONCE][4] = {};
     uint4 v[LINES_AT_ONCE] = {};
-    load_lines<OFF>(own, b.src, l, b.bytes, w.mine);
+    load_lines(own, b.src, l, b.bytes, w.mine);
     if (lines_recv(r, w, l, 0, 1 - r.a->rank, v)) return 1;
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
         if (i < l.count) pair_reduce<T, OP>(r, own[i], v[i]);
-    store_lines<OFF>(b.dst, own, l, b.bytes, w.mine);
+    store_lines(b.dst, own, l, b.bytes, w.mine);
     return 0;
 }
 /* The reduction of a line: own data `own`, which becomes the result, and every peer's. */
@@ -423,22 +387,17 @@ DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buf
         store_line(b.dst, own, l.at, b.bytes, w.mine, b.out);
     return 0;
 }
-/* Whether lines are reduced several together. Those of more ranks than two are together themselves,
- * one of each. Small elements have no registers for more, those of 2 bytes where any reduction is
- * compiled in; nor have two ranks that send the result on. */
-template <int T, int N, int OP> constexpr DEV int in_runs(void) {
-    return N == 2 && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
-}
-/* All lines of item k. */
-template <int T, int N, int OP, int SENDS = SENDS_NOT, int OFF = 0>
+/* All lines of item k. Lines of more ranks than two are together themselves, one of each. Small
+ * elements have no registers for more, those of 2 bytes where any reduction is compiled in; nor
+ * have two ranks that send the result on. */
+template <int T, int N, int OP, int SENDS = SENDS_NOT>
 DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, const line_buffers &b) {
-    constexpr int runs = !SENDS && in_runs<T, N, OP>();
+    constexpr int runs = N == 2 && !SENDS && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const int both = OFF && b.out < b.in ? b.out : b.in,
-                  align = runs && (OFF || b.in == b.out) ? both : 0;
-        const line_run l = whole_or_one(lines_from<OFF>(w, k, j, lines, b.bytes, align));
-        if (runs && l.whole ? run_reduce<T, OP, OFF>(r, w, l, b)
+        const int align = runs && b.in == b.out ? b.in : 0;
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, b.bytes, align));
+        if (runs && l.whole ? run_reduce<T, OP>(r, w, l, b)
                             : one_reduce<T, N, OP, SENDS>(r, w, l, b))
             return 1;
         j += l.count;
@@ -447,15 +406,15 @@ DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, cons
 }
 
 /* All lines of item k to every peer. */
-template <int N, int OFF = 0>
+template <int N>
 DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int in) {
     const unsigned lines = lines_of(w, k, bytes);
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<OFF>(w, k, j, lines, bytes, in));
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, in));
         uint32_t v[LINES_AT_ONCE][4] = {};
         if (l.whole)
-            load_lines<OFF>(v, (const char *)r.a->src, l, bytes, w.mine);
+            load_lines(v, (const char *)r.a->src, l, bytes, w.mine);
         else
             load_line(v[0], (const char *)r.a->src, l.at, bytes, w.mine, in);
 #pragma unroll
@@ -485,18 +444,11 @@ DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take) {
     }
 }
 
-/* Whether a reduction takes the loop for buffers off a multiple of 16 bytes (OFF): a buffer is, or
- * the parts of `part` bytes in it. A loop of its own: in one with the other, aligned buffers took
- * 5 % longer. */
-DEV int lie_off(const symm_args *a, uint64_t part) {
-    return (((uintptr_t)a->src | (uintptr_t)a->dst | part) & 15u) != 0;
-}
-
 /* One-shot push of lines, one item ahead. Item k+1 takes the place of item k-3. By then this warp
  * has read item k-1 of the same warp of every peer, and the peer sent that after it had read our
  * item k-3. In place: the thread that overwrites an element is the last that reads it. */
 #define PUSH_PLACES 4u
-template <int T, int N, int OP, int OFF> DEV void ar_push(run &r) {
+template <int T, int N, int OP> DEV void ar_push(run &r) {
     const symm_args *a = r.a;
     const uint64_t bytes = a->count * a->esize;
     const warp_work w = warp_of(a, PUSH_PLACES);
@@ -504,18 +456,11 @@ template <int T, int N, int OP, int OFF> DEV void ar_push(run &r) {
     const int in = alignment(a->src);
     if (OP == ANY_OP && warp_scalars_wait(r)) return;
     items_ahead<N>(
-        w, bytes, [&](uint32_t k) { item_send<N, OFF>(r, w, k, bytes, in); },
-        [&](uint32_t k) {
-            return item_reduce<T, N, OP, SENDS_NOT, OFF>(r, w, k, lines_of(w, k, bytes), b);
-        });
+        w, bytes, [&](uint32_t k) { item_send<N>(r, w, k, bytes, in); },
+        [&](uint32_t k) { return item_reduce<T, N, OP>(r, w, k, lines_of(w, k, bytes), b); });
 }
 template <int T, int N> DEV void body_ar_push(run &r) {
-    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) {
-        if (in_runs<T, N, op.OP>() && lie_off(r.a, 0))
-            ar_push<T, N, op.OP, in_runs<T, N, op.OP>()>(r);
-        else
-            ar_push<T, N, op.OP, 0>(r);
-    });
+    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) { ar_push<T, N, op.OP>(r); });
 }
 
 /* Bytes from an address to the next multiple of 16, as far as there are so many. */

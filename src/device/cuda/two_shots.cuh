@@ -108,7 +108,7 @@ DEV void slices_send(run &r, const warp_work &w, uint32_t k, const cuts<ROOTED> 
     const int align = KEEPS && keep && alignment(keep) != 16 ? 0 : in;
 #pragma unroll 1
     for (unsigned j = 0; j < lines;) {
-        const line_run l = whole_or_one(lines_from<0, most>(w, k, j, lines, c.least, align));
+        const line_run l = whole_or_one(lines_from<most>(w, k, j, lines, c.least, align));
         if (N && l.whole)
             run_send<N, most, KEEPS>(r, w, l, c, keep);
         else

@@ -136,7 +136,7 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
                           *row = own->copies && (!l.from || is_astray(&l))
                                      ? &symm_kernels[own->copies]
                                      : own;
-    snprintf(p.kernel, sizeof p.kernel, "%s", own->name);
+    snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
     p.zeroCopySend = !stages_source(&l, row);
     p.zeroCopyRecv = !row->stages_dst || !l.out || l.args.dst_off != SYMM_STAGED;
     /* What the caller can change comes first. */

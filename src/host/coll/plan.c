@@ -185,7 +185,7 @@ static uint32_t either(const symm_plan_env *env, const symm_call *call) {
  * load what another core has just stored to, which far ones wait for. */
 int symm_plan_may_write(const symm_plan_env *env, const symm_call *call, const symm_plan *plan) {
     const symm_coll_row *row = &symm_colls[call->coll];
-    if (env->gpu || !(plan->flags & SYMM_ARG_DIRECT) || call->local) return 0;
+    if (env->gpu || env->nranks == 1 || !(plan->flags & SYMM_ARG_DIRECT) || call->local) return 0;
     const int reduces = (row->flags & SYMM_COLL_REDUCES) != 0;
     const uint64_t bytes = symm_plan_message(call);
     if (reduces && row->in == SYMM_COUNT) return bytes >= SLICE_BYTES * (unsigned)env->nranks;

@@ -37,6 +37,7 @@ struct symm_watch {
     symm_comm *comm;
     pid_t pid;        /* that made it; a child without fork's handlers has a copy */
     uint64_t quiet;   /* ranks of several hosts: until then no messages are looked for */
+    symm_ranks ended; /* of whom it has told the end */
     symm_ranks heard; /* of whom it has taken in the last news */
     process *of[];    /* [nranks] NULL: only the connection tells */
 };
@@ -107,9 +108,10 @@ static void set_add(poll_set *s, int fd, short events, struct symm_watch *w, int
 
 /* During creation the creating thread watches the mesh itself: a peer's end often has a reason, and
  * that is still in the connection's queue. */
-static int is_watched(const symm_comm *c, int peer) {
+static int is_watched(const struct symm_watch *w, int peer) {
+    const symm_comm *c = w->comm;
     return atomic_load_explicit(&c->entry.state, memory_order_acquire) != SYMM_COMM_MAKING &&
-           symm_mesh_fd(c->mesh, peer) >= 0 && symm_mesh_alive(c->mesh, peer);
+           symm_mesh_fd(c->mesh, peer) >= 0 && !symm_ranks_has(&w->ended, peer);
 }
 
 /* With the lock. Ranks of several hosts: whether to look for messages of peer. Also once the
@@ -130,7 +132,7 @@ static void set_fill(poll_set *s) {
         if (w->comm->hosts > 1 && s->ms > HOSTS_MS) s->ms = HOSTS_MS;
         if (now < w->quiet) s->ms = QUIET_MS;
         for (int p = 0; p < w->comm->nranks; p++) {
-            if (!is_watched(w->comm, p)) continue;
+            if (!is_watched(w, p)) continue;
             const short in = listens(w, p, now) ? POLLIN : 0;
             set_add(s, symm_mesh_fd(w->comm->mesh, p), POLLRDHUP | in, w, p);
             if (w->of[p]) set_add(s, w->of[p]->fd, POLLIN, w, p);
@@ -183,7 +185,7 @@ static void take_in(const poll_set *s) {
         const int ended = has_ended(s, i);
         /* the last words of who has ended may have come while none were looked for */
         if (w->comm->hosts > 1 && (ended || s->fds[i].revents & POLLIN)) hear(w, s->peer[i]);
-        if (ended) hung_up(w->comm, s->peer[i]);
+        if (ended) symm_ranks_add(&w->ended, s->peer[i]), hung_up(w->comm, s->peer[i]);
     }
 }
 
@@ -374,7 +376,7 @@ symmResult_t symm_watch_start(symm_comm *c) {
     w->comm = c;
     w->pid = getpid();
     w->quiet = 0;
-    w->heard = (symm_ranks){{0}};
+    w->heard = w->ended = (symm_ranks){{0}};
     symmResult_t status = symmSuccess;
     pthread_mutex_lock(&life_lock);
     pthread_mutex_lock(&watch_lock);

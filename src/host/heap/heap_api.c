@@ -79,7 +79,13 @@ static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
  * free a LOCAL block. */
 symmResult_t symmHeapFree(symmHeap_t heap, void *ptr) {
     symm_heap *h = symm_handle_peek_at(SYMM_KIND_HEAP, heap, ptr);
-    if (h) return free_sym(h, symm_heap_offset(h, ptr), __builtin_return_address(0));
+    if (h) {
+        SYMM_TRY(symm_heap_enter(heap, 0, &h));
+        symmResult_t r = symm_heap_give(h, symm_heap_offset(h, ptr), SYMM_OWNER_USER,
+                                        __builtin_return_address(0), NULL);
+        symm_heap_leave(h);
+        return r;
+    }
     SYMM_TRY(symm_heap_pin(heap, &h));
     const uint64_t off = symm_heap_offset(h, ptr);
     symmResult_t r = symmSuccess;
@@ -154,6 +160,10 @@ static symmResult_t locate(const void *ptr, place *at) {
     symm_block *b = &at->block;
     symmResult_t status;
     int apart;
+    if (h && !symm_handle_open(h->kind, h->handle)) { /* as in a forked child */
+        symm_heap_unref(h);
+        h = NULL;
+    }
     *at = (place){.heap = h};
     if (!h)
         return SYMM_ERR(symmInvalidArgument,

@@ -1,0 +1,37 @@
+/* thr_nccl_ends.c - the drop-in, communicators that end in a group, on the host backend: both ranks
+ * in this process. */
+#include <unistd.h>
+
+#include "nccl_kit.h"
+
+/* Calls of two communicators behind each other in a stream, the first without its peer; both are
+ * aborted in one group, the one behind first. Each abort alone waits for what stands before it. */
+static void aborts_behind_each_other(int front_first) {
+    ncclComm_t front[2], behind[2];
+    symmStream_t stream;
+    int x = 1;
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_BACKEND", "host", 1);
+    unsetenv("SYMM_TIMEOUT"); /* the wait in vain has no end */
+    N_OK(ncclCommInitAll(front, 2, NULL));
+    N_OK(ncclCommInitAll(behind, 2, NULL));
+    T_OK(symmStreamCreate(&stream));
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, front[0], (cudaStream_t)stream));
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, behind[0], (cudaStream_t)stream));
+    usleep(20000);
+    N_OK(ncclGroupStart());
+    N_OK(ncclCommAbort(front_first ? front[0] : behind[0]));
+    N_OK(ncclCommAbort(front_first ? behind[0] : front[0]));
+    N_OK(ncclGroupEnd());
+    T_OK(symmStreamDestroy(stream));
+    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, front[0], NULL), ncclInvalidArgument);
+    N_OK(ncclCommAbort(front[1]));
+    N_OK(ncclCommAbort(behind[1]));
+}
+
+static void aborts_of_one_stream_in_a_group(void) {
+    aborts_behind_each_other(1);
+    aborts_behind_each_other(0);
+}
+
+T_MAIN(T(aborts_of_one_stream_in_a_group))
