@@ -155,9 +155,9 @@ typedef struct {
 #define SYMM_SHRINK_DEFAULT 0
 #define SYMM_SHRINK_ABORT   1 /* revokes the communicator first: what runs or waits in it ends */
 #define SYMM_SHRINK_FAILED  2 /* leaves out all that are gone; excludeRanks NULL, nExclude 0 */
-/* symmCommFailedRanks */
-#define SYMM_FAILED_LOCAL 0
-#define SYMM_FAILED_AGREE 1
+#define SYMM_REVOKE_ABORT   1 /* symmCommRevoke: see there */
+#define SYMM_FAILED_LOCAL   0 /* symmCommFailedRanks */
+#define SYMM_FAILED_AGREE   1
 
 /* Passed to the calls that make a communicator. Start from SYMM_CONFIG_INITIALIZER; fields left at
  * SYMM_CONFIG_UNDEF (or NULL) keep their defaults. */
@@ -215,7 +215,7 @@ SYMM_API const char *symmGetLastError(symmComm_t comm);
  * Order: local. Errors: symmSystemError: it can listen nowhere. */
 SYMM_API symmResult_t symmGetUniqueId(symmUniqueId_t *id);
 
-/* Creates a communicator of nranks ranks. Needs no MPI.
+/* Creates a communicator of nranks ranks, 1 to 72. Needs no MPI.
  * Requires: every rank passes the same id and nranks, and its own rank, 0..nranks-1: else all fail.
  * Order: collective.
  * Errors, the same on every rank: symmTimeout (names ranks that never came), symmVersionMismatch,
@@ -296,16 +296,16 @@ SYMM_API symmResult_t symmCommFailedRanks(symmComm_t comm, unsigned flags, int *
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
 
 /* Finalizes, with the same waits, then frees everything, windows included. Does not wait for a
- * peer's Destroy, nor return what has failed, as Finalize does. The handle is dead afterwards. A
- * process that ends by exit, with any code, or returns from main without this call leaves its
+ * peer's Destroy, nor say that the communicator has failed. The handle is dead afterwards.
+ * A process that ends by exit, with any code, or returns from main without this call leaves its
  * communicators as if it had made it: its end is no death.
  * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers
  * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmMemPlanLaunch
  * refuse such a graph (symmInvalidUsage). Of cudaGraphLaunch nobody is told: if a peer comes more
- * than a second late, that collective and all later ones end without a result. A peer that launches
- * a graph that waits for this rank's part waits for a second, then gets symmRemoteError.
+ * than a second late, that collective and all later ones end without a result. A peer that waits
+ * for this rank's part gets symmRemoteError after a second.
  * Requires: as symmCommFinalize; no other thread begins a call of the communicator meanwhile.
- * Order: local. */
+ * Order: local. Errors: symmInvalidUsage, as symmCommFinalize. */
 SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
 
 /* Ends the communicator on every rank, then frees it here. Once this has returned:
@@ -325,7 +325,7 @@ SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
 /* As symmCommAbort, but the communicator stays valid for queries, symmCommShrink and
  * symmCommDestroy. It does not wait for this rank's own calls: those of other threads and of
- * streams end as a peer's do. flags must be 0.
+ * streams end as a peer's do. flags: 0; SYMM_REVOKE_ABORT: peers hear of an abort, which follows.
  * Order: local, any thread. */
 SYMM_API symmResult_t symmCommRevoke(symmComm_t comm, int flags);
 /* *asyncError: symmSuccess, symmInProgress, or the error that ended the communicator.

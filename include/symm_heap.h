@@ -41,7 +41,7 @@ typedef struct {
     uint32_t version; /* SYMM_VERSION_CODE of the caller */
     int32_t fit;      /* SYMM_FIT_* */
     /* Addresses of both zones together: what the heap can grow to. 0: a quarter of the window
-     * space (SYMM_WIN_STRIDE); three such heaps use it up. */
+     * space (SYMM_WIN_STRIDE); a fourth such heap does not fit. */
     uint64_t reserve;
     uint64_t symBytes;   /* memory behind SYM at creation */
     uint64_t localBytes; /* memory behind LOCAL at creation, of this rank */

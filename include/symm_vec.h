@@ -29,7 +29,7 @@ typedef struct {
     uint32_t version; /* SYMM_VERSION_CODE of the caller */
     uint32_t flags;   /* SYMM_VEC_* */
     /* Addresses reserved: up to here it grows in place. 0: a quarter of the window space
-     * (SYMM_WIN_STRIDE); three such vectors use it up. */
+     * (SYMM_WIN_STRIDE); a fourth such vector does not fit. */
     uint64_t max;
     uint64_t chunk;   /* memory comes in pieces of at most this size; 0: 64 MiB */
     const char *name; /* copied; shown in errors */

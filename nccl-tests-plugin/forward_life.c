@@ -240,7 +240,6 @@ ncclResult_t symm_nccl_forward_finalize(ncclComm_t comm) {
         return symm_nccl_fail(ncclInvalidUsage, "ncclCommFinalize: %s",
                               symm_nccl_real_lacks("ncclCommFinalize"));
     NCCL_INSIDE_REAL;
-    symm_nccl_group_real(real);
     const ncclResult_t r = real->ncclCommFinalize(theirs);
     return r ? symm_nccl_forward_failed("ncclCommFinalize", theirs, r) : r;
 }
@@ -250,10 +249,9 @@ static void drop_shell(const nccl_comm *c) {
     if (c->comm) symmCommAbort(c->comm);
 }
 
-/* NCCL's handle is gone whatever comes of it, in a group when that ends. */
+/* NCCL's handle is gone whatever comes of it. */
 static ncclResult_t end(const char *name, nccl_comm *c, ncclResult_t (*how)(ncclComm_t comm)) {
     NCCL_INSIDE_REAL;
-    symm_nccl_group_real(symm_nccl_real_calls());
     ncclResult_t r = how ? how(c->real) : ncclInvalidUsage;
     if (r) r = symm_nccl_forward_failed(name, NULL, r);
     end_births(c);

@@ -13,7 +13,7 @@ typedef struct after {
 static _Thread_local struct {
     int depth;
     int real; /* the real NCCL's group is open: calls of forwarded communicators stand in it */
-    ncclResult_t refused;
+    ncclResult_t refused, late; /* late: of what was done behind it */
     after *first, **last;
     after *room; /* for the next one */
 } group;
@@ -42,6 +42,16 @@ ncclResult_t symm_nccl_after(nccl_after fn, void *record, void *out, symmResult_
     const ncclResult_t r = nccl_of(now); /* the text, before fn makes other calls */
     fn(record, out, r);
     return r;
+}
+
+int symm_nccl_after_has(nccl_after fn, const void *record) {
+    const after *a = group.depth ? group.first : NULL;
+    while (a && (a->fn != fn || a->record != record)) a = a->next;
+    return a != NULL;
+}
+
+void symm_nccl_after_failed(ncclResult_t code) {
+    if (!group.late) group.late = code;
 }
 
 /* A call on no communicator is refused by symm, which then runs none of the group. */
@@ -103,7 +113,8 @@ static ncclResult_t simulate_real(ncclResult_t code, ncclSimInfo_t *info) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void run_after(ncclResult_t code) {
+static ncclResult_t run_after(ncclResult_t code) {
+    group.late = ncclSuccess;
     for (after *a = group.first, *next; a; a = next) {
         next = a->next;
         a->fn(a->record, a->out, code);
@@ -112,14 +123,14 @@ static void run_after(ncclResult_t code) {
     group.first = NULL;
     free(group.room);
     group.room = NULL;
+    return code ? code : group.late;
 }
 
 ncclResult_t ncclGroupEnd(void) {
     const symmResult_t result = symmGroupEnd();
     if (!group.depth || --group.depth) return nccl_of(result);
     const ncclResult_t code = end_real(group.refused ? group.refused : nccl_of(result), NULL);
-    run_after(code);
-    return code;
+    return run_after(code);
 }
 NCCL_ALIAS(ncclGroupEnd);
 
@@ -147,8 +158,8 @@ static ncclResult_t simulate(ncclSimInfo_t *info) {
     if (info && !bad) info->estimatedTime = -1;
     code = simulate_real(code, bad ? NULL : info);
     if (info && !bad && mixed) info->estimatedTime = -1;
-    run_after(ncclSuccess);
-    return code;
+    const ncclResult_t late = run_after(ncclSuccess);
+    return code ? code : late;
 }
 
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {

@@ -383,17 +383,20 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 NCCL_ALIAS(ncclCommDestroy);
 
-static void end_aborted(void *record, void *out, ncclResult_t code) {
-    (void)out, (void)code;
-    end(record, COMM_LIVE, symmCommAbort);
+static void end_aborted(void *record, void *state, ncclResult_t code) {
+    (void)code;
+    symm_nccl_after_failed(end(record, (int)(intptr_t)state, symmCommAbort));
 }
 
 /* In a group, as in NCCL: what runs is told at once, and waited for when the group ends. Calls of
- * several communicators may stand behind each other in a stream; PyTorch aborts them together. */
+ * several communicators may stand behind each other in a stream; PyTorch aborts them together. So
+ * may calls of a shadow, and native ones behind them. */
 static ncclResult_t abort_here(nccl_comm *c, int state) {
-    if (!symm_nccl_group_open() || symm_nccl_after_room() || symmCommRevoke(c->comm, 0))
+    if (c->over) symm_nccl_shadow_stop(c);
+    if (!symm_nccl_group_open() || symm_nccl_after_room() ||
+        symmCommRevoke(c->comm, SYMM_REVOKE_ABORT))
         return end(c, state, symmCommAbort);
-    return symm_nccl_after(end_aborted, c, NULL, symmSuccess);
+    return symm_nccl_after(end_aborted, c, (void *)(intptr_t)state, symmSuccess);
 }
 
 /* Of one that another thread destroys: frees that thread, which may wait for a peer. */
@@ -402,6 +405,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (!comm) return ncclSuccess;
     nccl_comm *c = (nccl_comm *)(void *)comm;
     if (nccl_comm_state(comm) == COMM_ENDING && !c->real) {
+        if (symm_nccl_after_has(end_aborted, c)) return ncclSuccess; /* twice in a group */
         const symmResult_t r = symmCommAbort(c->comm);
         return r == symmInvalidArgument ? ncclSuccess
                                         : nccl_of(r); /* that thread is done with it */
@@ -422,6 +426,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
+    if (flags) return symm_nccl_fail(ncclInvalidArgument, "%s: flags=%d: must be 0", call, flags);
     if (atomic_fetch_or(&c->refuses, COMM_REVOKED) & COMM_REVOKED)
         return symm_nccl_fail(ncclInvalidArgument, "%s: the communicator was revoked already",
                               call);

@@ -203,6 +203,10 @@ typedef void (*nccl_after)(void *record, void *out, ncclResult_t code);
 ncclResult_t symm_nccl_after(nccl_after fn, void *record, void *out, symmResult_t now);
 /* Before such a call: memory for it. symmOutOfMemory refuses the group. */
 ncclResult_t symm_nccl_after_room(void);
+/* 1: fn is to be called with this record when this thread's group ends. */
+int symm_nccl_after_has(nccl_after fn, const void *record);
+/* Of such a function: the group's result, if nothing else failed. */
+void symm_nccl_after_failed(ncclResult_t code);
 /* Before a call of a forwarded communicator: inside a group, the real NCCL's group is open too. */
 void symm_nccl_group_real(const nccl_calls *real);
 /* A call that this library refuses itself: the open group, if any, runs nothing. Returns code. */

@@ -222,7 +222,7 @@ static void show(window *w) {
     if (!strcmp(comm.backend, "cuda")) make_readable(w);
     if (comm.threadRanks || comm.stride >> 32 << 32 != comm.stride) return;
     if (!lies_alike(w, &comm, &info)) {
-        symm_nccl_say(symmLogWarn,
+        symm_nccl_say(symmLogInfo,
                       "ncclCommWindowRegister: the ranks' buffers begin at different offsets of "
                       "their memory: kernels cannot reach peers by the window's handle");
         return;

@@ -1,5 +1,7 @@
 /* thr_nccl_ends.c - the drop-in, communicators that end in a group, on the host backend: both ranks
  * in this process. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "nccl_kit.h"
@@ -34,4 +36,45 @@ static void aborts_of_one_stream_in_a_group(void) {
     aborts_behind_each_other(0);
 }
 
-T_MAIN(T(aborts_of_one_stream_in_a_group))
+typedef struct {
+    ncclUniqueId id;
+    _Atomic int made, over;
+} pair;
+
+/* Needs the other one no more, and so hears nothing of its abort, in a group or not. */
+static void *the_peer(void *arg) {
+    pair *p = arg;
+    ncclResult_t now;
+    ncclComm_t comm;
+    N_OK(ncclCommInitRank(&comm, 2, p->id, 1));
+    atomic_fetch_add(&p->made, 1);
+    while (!atomic_load(&p->over)) usleep(100);
+    for (int i = 0; i < 50; i++) {
+        N_OK(ncclCommGetAsyncError(comm, &now));
+        T_EQ(now, ncclSuccess);
+        usleep(1000);
+    }
+    N_OK(ncclCommFinalize(comm));
+    N_OK(ncclCommDestroy(comm));
+    return NULL;
+}
+
+static void the_peer_of_an_abort_in_a_group(void) {
+    pair p = {.made = 0};
+    pthread_t t;
+    ncclComm_t comm;
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_BACKEND", "host", 1);
+    N_OK(ncclGetUniqueId(&p.id));
+    T_EQ(pthread_create(&t, NULL, the_peer, &p), 0);
+    N_OK(ncclCommInitRank(&comm, 2, p.id, 0));
+    while (!atomic_load(&p.made)) usleep(100);
+    N_OK(ncclGroupStart());
+    N_OK(ncclCommAbort(comm));
+    N_OK(ncclCommAbort(comm)); /* again: it is on its way */
+    N_OK(ncclGroupEnd());
+    atomic_store(&p.over, 1);
+    T_EQ(pthread_join(t, NULL), 0);
+}
+
+T_MAIN(T(aborts_of_one_stream_in_a_group), T(the_peer_of_an_abort_in_a_group))

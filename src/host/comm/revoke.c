@@ -385,3 +385,9 @@ void symm_comm_abort_everywhere(symm_comm *c, const char *what, int goes) {
     if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
     tell_kernels(c, symmAborted, c->rank, goes); /* behind the message, should it not return */
 }
+
+symmResult_t symm_comm_revoke_flags(int flags) {
+    if (!flags || flags == SYMM_REVOKE_ABORT) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0 or SYMM_REVOKE_ABORT",
+                    flags);
+}

@@ -76,5 +76,7 @@ void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stag
 /* Revokes it here and on every peer, because this rank called `what`. goes: this rank is about to
  * leave it, which peers may mind later (peerDeath). */
 void symm_comm_abort_everywhere(symm_comm *c, const char *what, int goes);
+/* Whether symmCommRevoke takes them. */
+symmResult_t symm_comm_revoke_flags(int flags);
 
 #endif

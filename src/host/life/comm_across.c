@@ -312,11 +312,8 @@ static void tell(symm_across *s) {
 symmResult_t symm_across_revoke(symmComm_t comm, int flags) {
     symm_across *s;
     SYMM_TRY(symm_across_get(comm, &s));
-    symmResult_t r = symmSuccess;
-    if (flags)
-        r = SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0", flags);
-    else
-        r = symm_across_revoke_inner(s, "symmCommRevoke");
+    symmResult_t r = symm_comm_revoke_flags(flags);
+    if (!r) r = symm_across_revoke_inner(s, flags ? "symmCommAbort" : "symmCommRevoke");
     if (!r && !pthread_mutex_trylock(&s->turn)) {
         if (s->net) tell(s);
         symm_across_leave(s);

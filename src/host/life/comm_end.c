@@ -96,11 +96,9 @@ symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
     symm_comm *c;
     if (symm_outer_is(comm)) return symm_across_revoke(comm, flags);
     SYMM_TRY(symm_comm_visit_made(comm, &c));
-    symmResult_t r = symmSuccess;
-    if (flags)
-        r = SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0", flags);
-    else
-        symm_comm_abort_everywhere(c, "symmCommRevoke", 0);
+    const symmResult_t r = symm_comm_revoke_flags(flags);
+    const int aborts = flags == SYMM_REVOKE_ABORT;
+    if (!r) symm_comm_abort_everywhere(c, aborts ? SYMM_COMM_GOES : "symmCommRevoke", aborts);
     symm_comm_unvisit(c);
     return r;
 }
