@@ -163,7 +163,7 @@ typedef struct {
  * SYMM_CONFIG_UNDEF (or NULL) keep their defaults. */
 typedef struct {
     size_t size;      /* sizeof(symmConfig_t) of the caller: fields behind it are not looked at */
-    uint32_t version; /* SYMM_VERSION_CODE of the caller */
+    uint32_t version; /* SYMM_VERSION_CODE of the caller; not looked at yet */
     /* 1 (default): a call returns when it is done. 0: creation, split and shrink return
      * symmInProgress and go on. symmCommInitBoot, and split and shrink in groups, take 0 as 1. */
     int32_t blocking;
@@ -345,7 +345,7 @@ typedef struct {
     int threadRanks;       /* 1: all ranks are threads of this process; else each has mappings */
     int oversubscribed;    /* 1: more ranks than cores: waiting yields early */
     int multicast;         /* 1: windows may have multicast addresses */
-    int windows;           /* windows registered now */
+    int windows, inside;   /* windows registered now; 1: another thread is inside a call */
     uint64_t base, stride; /* addr(rank, off) = base + rank*stride + off; off: symmWindowInfo_t */
     uint64_t scratchBytes; /* for messages that are staged */
     uint64_t usedBytes;    /* of this rank, in windows and heaps */

@@ -50,7 +50,7 @@ enum {
 /* Start from SYMM_ARENA_CONFIG_INITIALIZER. */
 typedef struct {
     size_t size;      /* sizeof(symmArenaConfig_t) of the caller */
-    uint32_t version; /* SYMM_VERSION_CODE of the caller */
+    uint32_t version; /* SYMM_VERSION_CODE of the caller; not looked at yet */
     uint32_t flags;   /* SYMM_ARENA_* */
     /* The limit: most that it takes from the heap; 0: half of what is free in the zone. LOCAL: more
      * than the heap has addresses for is as much as that. SYM: taken at creation. */

@@ -232,7 +232,7 @@ SYMM_DEV_SLOW uint64_t ask_host(const symmDevComm_t &dc, int peer, uint32_t what
 
 /* One poll has failed. 1: give up. Of the threads of a warp that are here together one asks the
  * host; the others learn from `over`, which a thread that gives up sets. They exchange nothing:
- * lanes that are here together need not be so at the next instruction. */
+ * threads that are here together need not be so at the next instruction. */
 SYMM_DEV int poll_again(const symmDevComm_t &dc, waiting &w, int peer, uint32_t what) {
     if (w.polls++ && w.polls < SYMM_DEV_POLLS) return 0;
     if (is_over(dc, what)) return 1;

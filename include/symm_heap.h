@@ -38,7 +38,7 @@ enum {
 /* Start from SYMM_HEAP_CONFIG_INITIALIZER. Equal on all ranks except localBytes and name. */
 typedef struct {
     size_t size;      /* sizeof(symmHeapConfig_t) of the caller */
-    uint32_t version; /* SYMM_VERSION_CODE of the caller */
+    uint32_t version; /* SYMM_VERSION_CODE of the caller; not looked at yet */
     int32_t fit;      /* SYMM_FIT_* */
     /* Addresses of both zones together: what the heap can grow to. 0: a quarter of the window
      * space (SYMM_WIN_STRIDE); a fourth such heap does not fit. */

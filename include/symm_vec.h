@@ -26,7 +26,7 @@ typedef struct symmVec *symmVec_t;
 /* Start from SYMM_VEC_CONFIG_INITIALIZER. Equal on all ranks except name. */
 typedef struct {
     size_t size;      /* sizeof(symmVecConfig_t) of the caller */
-    uint32_t version; /* SYMM_VERSION_CODE of the caller */
+    uint32_t version; /* SYMM_VERSION_CODE of the caller; not looked at yet */
     uint32_t flags;   /* SYMM_VEC_* */
     /* Addresses reserved: up to here it grows in place. 0: a quarter of the window space
      * (SYMM_WIN_STRIDE); a fourth such vector does not fit. */

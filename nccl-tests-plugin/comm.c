@@ -48,6 +48,7 @@ nccl_comm *symm_nccl_comm_new(void) {
     c->making = NULL;
     c->reads_windows = 0;
     c->over = c->behind = 0;
+    atomic_store_explicit(&c->stuck, 0, memory_order_relaxed);
     atomic_store_explicit(&c->refuses, 0, memory_order_relaxed);
     atomic_store_explicit(&c->state, COMM_MAKING, memory_order_relaxed);
     return c;

@@ -87,13 +87,14 @@ typedef struct {
     unsigned char reads_windows;   /* under window.c's lock: kernels may read handles of windows */
     _Atomic unsigned char refuses; /* COMM_UNREADY and others: why it may take no calls */
     unsigned char over; /* native: it has a shadow, or gets one while it is made; set with MAKING */
-    unsigned char behind; /* creation goes on behind the call; set with MAKING */
+    unsigned char behind;        /* creation goes on behind the call; set with MAKING */
+    _Atomic unsigned char stuck; /* a thread was inside for long: window.c */
     symmComm_t comm;
     symm_nccl_registered *registered; /* under comm.c's lock */
     ncclComm_t real;                  /* forwarded: the real NCCL's; set before the state says so */
     struct nccl_making *making;       /* agree.c; NULL: made in the call, or made */
     _Atomic uint64_t calls[CALLS];
-    char why[104]; /* forwarded: the reason, set with real; cut off where it is longer */
+    char why[96]; /* forwarded: the reason, set with real; cut off where it is longer */
 } nccl_comm;
 _Static_assert(sizeof(nccl_comm) == 256, "a power of two: handles are checked by it");
 

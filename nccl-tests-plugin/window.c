@@ -7,12 +7,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plugin.h"
 
 #define MAX_WINDOWS 65536
 
-enum { WINDOW_FREE, WINDOW_MAKING, WINDOW_LIVE, WINDOW_ENDING };
+/* LEFT: the program has given it back, symm has it till the end of the communicator. */
+enum { WINDOW_FREE, WINDOW_MAKING, WINDOW_LIVE, WINDOW_ENDING, WINDOW_LEFT };
 
 typedef struct {
     _Alignas(128) struct ncclWindow_vidmem seen; /* first: the handle is its address */
@@ -161,7 +163,8 @@ static void end_readable(nccl_comm *c) {
  * c's, whose calls have ended. Other communicators' windows come and go meanwhile. */
 static int lives_of(const window *w, const nccl_comm *c) {
     /* Acquire: pairs with made. */
-    return atomic_load_explicit(&w->state, memory_order_acquire) == WINDOW_LIVE && comm_of(w) == c;
+    const int state = atomic_load_explicit(&w->state, memory_order_acquire);
+    return (state == WINDOW_LIVE || state == WINDOW_LEFT) && comm_of(w) == c;
 }
 
 void symm_nccl_windows_end(nccl_comm *c) {
@@ -303,10 +306,36 @@ static void deregister_over(const window *w) {
     if (r) not_taken("ncclCommWindowDeregister", real, r);
 }
 
+static uint64_t calls_of(const nccl_comm *c) {
+    uint64_t n = 0;
+    for (int i = 0; i < CALLS; i++) n += atomic_load_explicit(&c->calls[i], memory_order_relaxed);
+    return n;
+}
+
+/* Whether another thread is inside and makes no call for a second. It may wait for a peer that does
+ * not come, and to deregister would be to wait for that thread. PyTorch's watchdog gives all
+ * windows back before it aborts: only the first one waits here. */
+static int stands_still(nccl_comm *c) {
+    enum { PATIENCE_MS = 1000 };
+    symmCommInfo_t info = {.size = sizeof info};
+    const uint64_t calls = calls_of(c);
+    for (int ms = 0;; ms++) {
+        const int inside = !symmCommQuery(c->comm, &info) && info.inside && calls_of(c) == calls;
+        if (!inside) atomic_store_explicit(&c->stuck, 0, memory_order_relaxed);
+        if (!inside || atomic_load_explicit(&c->stuck, memory_order_relaxed)) return inside;
+        if (ms == PATIENCE_MS) atomic_store_explicit(&c->stuck, 1, memory_order_relaxed);
+        usleep(1000);
+    }
+}
+
 static ncclResult_t drop(window *w) {
     int live = WINDOW_LIVE;
     if (!atomic_compare_exchange_strong(&w->state, &live, WINDOW_ENDING))
         return symm_nccl_window_none(&w->seen, "ncclCommWindowDeregister");
+    if (stands_still(comm_of(w))) {
+        atomic_store_explicit(&w->state, WINDOW_LEFT, memory_order_release);
+        return ncclSuccess;
+    }
     const symmResult_t r = symmWindowDeregister(comm_of(w)->comm, w->win);
     if (r) {
         atomic_store_explicit(&w->state, WINDOW_LIVE, memory_order_release);

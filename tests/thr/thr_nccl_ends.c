@@ -2,6 +2,7 @@
  * in this process. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "nccl_kit.h"
@@ -77,4 +78,48 @@ static void the_peer_of_an_abort_in_a_group(void) {
     T_EQ(pthread_join(t, NULL), 0);
 }
 
-T_MAIN(T(aborts_of_one_stream_in_a_group), T(the_peer_of_an_abort_in_a_group))
+static void *splits_alone(void *arg) {
+    ncclComm_t child;
+    N_ERR(ncclCommSplit(arg, 0, 0, &child, NULL), ncclRemoteError);
+    return NULL;
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* As PyTorch's watchdog: all windows, then the communicator, whose thread waits for a peer. */
+static void windows_beside_a_thread_that_is_stuck(void) {
+    enum { WINDOWS = 8, BYTES = 2 << 20 };
+    ncclWindow_t win[2][WINDOWS];
+    ncclComm_t comm[2];
+    pthread_t t;
+    char *mem;
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_BACKEND", "host", 1);
+    unsetenv("SYMM_SETUP_TIMEOUT");
+    N_OK(ncclCommInitAll(comm, 2, NULL));
+    N_OK(ncclMemAlloc((void **)&mem, WINDOWS * BYTES));
+    for (int i = 0; i < WINDOWS; i++) {
+        N_OK(ncclGroupStart());
+        for (int r = 0; r < 2; r++)
+            N_OK(ncclCommWindowRegister(comm[r], mem + i * BYTES, BYTES, &win[r][i], 0));
+        N_OK(ncclGroupEnd());
+    }
+    N_OK(ncclCommWindowDeregister(comm[0], win[0][0]));
+    T_EQ(pthread_create(&t, NULL, splits_alone, comm[0]), 0);
+    usleep(50000);
+    const double since = seconds();
+    for (int i = 1; i < WINDOWS; i++) N_OK(ncclCommWindowDeregister(comm[0], win[0][i]));
+    N_ERR(ncclCommWindowDeregister(comm[0], win[0][1]), ncclInvalidArgument); /* it is gone */
+    T_CHECK(seconds() - since < 5);
+    N_OK(ncclCommAbort(comm[0]));
+    T_EQ(pthread_join(t, NULL), 0);
+    N_OK(ncclCommAbort(comm[1]));
+    N_OK(ncclMemFree(mem));
+}
+
+T_MAIN(T(aborts_of_one_stream_in_a_group), T(the_peer_of_an_abort_in_a_group),
+       T(windows_beside_a_thread_that_is_stuck))

@@ -101,6 +101,11 @@ symmResult_t symm_comm_not_inside(const symm_comm *c) {
                     c->name);
 }
 
+int symm_comm_has_other(const symm_comm *c) {
+    const uintptr_t busy = atomic_load_explicit(&c->entry.busy, memory_order_relaxed);
+    return busy && busy != symm_thread_self();
+}
+
 /* Another thread is inside, or next. A visitor meanwhile: the communicator cannot end. */
 static __attribute__((noinline)) symmResult_t enter_next(symm_comm *c, int live, uintptr_t self) {
     symm_comm *same;

@@ -34,6 +34,8 @@ static inline void symm_comm_leave(symm_comm *c) {
 /* symmInvalidUsage if the calling thread is inside the communicator already: it is in a callback of
  * its own call, and would wait for itself. Any thread. */
 symmResult_t symm_comm_not_inside(const symm_comm *c);
+/* 1: another thread is inside a call of it now. Any thread. */
+int symm_comm_has_other(const symm_comm *c);
 
 /* SYMM_COMM_*. Sequentially consistent: host_task.c's launch_begins pairs with comm_end.c's end
  * through it. Any thread, as the three below. */

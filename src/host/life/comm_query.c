@@ -67,6 +67,7 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
                         .oversubscribed = c->oversubscribed,
                         .multicast = !*symm_multicast_why(c),
                         .windows = c->windows.count,
+                        .inside = symm_comm_has_other(c),
                         .base = c->base,
                         .stride = c->stride,
                         .scratchBytes = c->params.scratch};
