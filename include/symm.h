@@ -304,7 +304,7 @@ SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
  * refuse such a graph (symmInvalidUsage). Of cudaGraphLaunch nobody is told: if a peer comes more
  * than a second late, that collective and all later ones end without a result. A peer that waits
  * for this rank's part gets symmRemoteError after a second.
- * Requires: as symmCommFinalize; no other thread begins a call of the communicator meanwhile.
+ * Requires: as symmCommFinalize; no other thread begins a call meanwhile, but those of any thread.
  * Order: local. Errors: symmInvalidUsage, as symmCommFinalize. */
 SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
 
@@ -460,8 +460,8 @@ SYMM_API symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int ran
  * Requires: SYMM_MULTICAST=1 on every rank, NCCL_NVLS_ENABLE not 0. Order: local.
  * Errors: symmNotSupported, with the reason, if there is none. */
 SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr);
-/* The same for [mem, mem + bytes), this rank's memory in a window, heap or vector of comm. Order:
- * local.
+/* The same for [mem, mem + bytes), this rank's memory in a window, heap or vector of comm.
+ * Order: local.
  * Errors: symmInvalidArgument if it is in none of them. */
 SYMM_API symmResult_t symmMemMulticastPtr(symmComm_t comm, const void *mem, size_t bytes,
                                           void **ptr);

@@ -30,7 +30,7 @@ extern "C" {
  *    group and on one stream, and no buffer that one of them writes is another one's.
  * Order: local.
  * Errors: symmInvalidArgument, of End, which then runs nothing: of calls that would run as one
- * kernel, one writes a buffer of another. symmMismatch: ranks made other kernels of their calls.
+ * kernel, one writes a buffer of another. symmMismatch: ranks differ in which calls do.
  * symmInvalidUsage, at the call: symmCommFinalize, symmCommDestroy or symmWindowDeregister
  * while calls of that communicator stand in the group; calls of symm_lane.h (see there). */
 SYMM_API symmResult_t symmGroupStart(void);

@@ -1,10 +1,10 @@
-/* thr_nccl_ends.c - the drop-in, communicators that end in a group, on the host backend: both ranks
- * in this process. */
+/* thr_nccl_ends.c - the drop-in, how communicators are aborted: in a group, and behind their
+ * windows while a thread is stuck. On the host backend, both ranks in this process. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/wait.h"
 #include "nccl_kit.h"
 
 /* Calls of two communicators behind each other in a stream, the first without its peer; both are
@@ -84,12 +84,6 @@ static void *splits_alone(void *arg) {
     return NULL;
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* As PyTorch's watchdog: all windows, then the communicator, whose thread waits for a peer. */
 static void windows_beside_a_thread_that_is_stuck(void) {
     enum { WINDOWS = 8, BYTES = 2 << 20 };
@@ -111,10 +105,10 @@ static void windows_beside_a_thread_that_is_stuck(void) {
     N_OK(ncclCommWindowDeregister(comm[0], win[0][0]));
     T_EQ(pthread_create(&t, NULL, splits_alone, comm[0]), 0);
     usleep(50000);
-    const double since = seconds();
+    const uint64_t since = symm_now_ns();
     for (int i = 1; i < WINDOWS; i++) N_OK(ncclCommWindowDeregister(comm[0], win[0][i]));
     N_ERR(ncclCommWindowDeregister(comm[0], win[0][1]), ncclInvalidArgument); /* it is gone */
-    T_CHECK(seconds() - since < 5);
+    T_CHECK(symm_now_ns() - since < 5000000000ull);
     N_OK(ncclCommAbort(comm[0]));
     T_EQ(pthread_join(t, NULL), 0);
     N_OK(ncclCommAbort(comm[1]));

@@ -62,37 +62,29 @@ static symmResult_t not_ours(const symm_heap *h, const void *ptr) {
 }
 
 /* Counts as use of the communicator. */
-static symmResult_t free_sym(symm_heap *h, uint64_t off, const void *site) {
-    SYMM_TRY(symm_comm_enter_known(h->comm, 0));
-    symmResult_t r = symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
-    symm_comm_leave(h->comm);
+static symmResult_t free_sym(symmHeap_t heap, const void *ptr, const void *site) {
+    symm_heap *h;
+    SYMM_TRY(symm_heap_enter(heap, 0, &h));
+    symmResult_t r = symm_heap_give(h, symm_heap_offset(h, ptr), SYMM_OWNER_USER, site, NULL);
+    symm_heap_leave(h);
     return r;
-}
-
-static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
-    return symm_heap_zone(h, off) == SYMM_ZONE_SYM
-               ? free_sym(h, off, site)
-               : symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
 }
 
 /* Freeing a SYM block is use of the communicator, so the heap stays without a pin. Any thread may
  * free a LOCAL block. */
 symmResult_t symmHeapFree(symmHeap_t heap, void *ptr) {
-    symm_heap *h = symm_handle_peek_at(SYMM_KIND_HEAP, heap, ptr);
-    if (h) {
-        SYMM_TRY(symm_heap_enter(heap, 0, &h));
-        symmResult_t r = symm_heap_give(h, symm_heap_offset(h, ptr), SYMM_OWNER_USER,
-                                        __builtin_return_address(0), NULL);
-        symm_heap_leave(h);
-        return r;
-    }
+    const void *site = __builtin_return_address(0);
+    symm_heap *h;
+    if (symm_handle_peek_at(SYMM_KIND_HEAP, heap, ptr)) return free_sym(heap, ptr, site);
     SYMM_TRY(symm_heap_pin(heap, &h));
     const uint64_t off = symm_heap_offset(h, ptr);
     symmResult_t r = symmSuccess;
     if (ptr && off == SYMM_NO_OFFSET)
         r = not_ours(h, ptr);
+    else if (ptr && symm_heap_zone(h, off) == SYMM_ZONE_SYM)
+        r = free_sym(heap, ptr, site);
     else if (ptr)
-        r = free_at(h, off, __builtin_return_address(0));
+        r = symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
     symm_heap_unpin(h);
     return r;
 }
