@@ -13,11 +13,7 @@
 #endif
 
 #include "../../src/device/cuda/move.cu"
-#undef KERNEL
-#undef KERNEL_POSTS
-#undef KERNEL_FIRST
-#undef KERNEL_LL
-#undef FIRST_PARTS
+#undef KERNEL_NAME
 #undef HOPS
 #undef SHAPES
 #undef ROOTED_SHOTS
@@ -28,11 +24,7 @@
 #include "../../src/device/cuda/reduce.cu"
 #undef SYMM_T
 #undef SYMM_TNAME
-#undef KERNEL
-#undef KERNEL_POSTS
-#undef KERNEL_FIRST
-#undef KERNEL_LL
-#undef FIRST_PARTS
+#undef KERNEL_NAME
 #undef HOPS
 #undef SHAPES
 #undef ROOTED_SHOTS
@@ -42,11 +34,7 @@
 #include "../../src/device/cuda/reduce.cu"
 #undef SYMM_T
 #undef SYMM_TNAME
-#undef KERNEL
-#undef KERNEL_POSTS
-#undef KERNEL_FIRST
-#undef KERNEL_LL
-#undef FIRST_PARTS
+#undef KERNEL_NAME
 #undef HOPS
 #undef SHAPES
 #undef ROOTED_SHOTS

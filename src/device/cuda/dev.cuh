@@ -34,11 +34,27 @@ struct run { /* one thread of a kernel at work */
      * waits for leaves. */
     int over;
     int loads; /* it stores nothing at a peer: arrive_and_wait */
+    char
+        *said; /* the last warp: where this lane's first peer finds its signature, at even epochs */
 };
 
-/* First thing in every kernel. */
+/* First thing in every kernel that has no epoch. */
 DEV void enter(const symm_args &a) {
     enter_grid(a.flags & SYMM_ARG_APART);
+}
+
+/* The same value, of which the compiler knows nothing: it is calculated here, and what comes of it
+ * is not kept in registers from one turn of a loop to the next. */
+DEV int anew(int v) {
+    asm volatile("" : "+r"(v));
+    return v;
+}
+DEV uint64_t anew(uint64_t v) {
+    asm volatile("" : "+l"(v));
+    return v;
+}
+template <class T> DEV T *anew(T *p) {
+    return (T *)(uintptr_t)anew((uint64_t)(uintptr_t)p);
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -368,17 +384,6 @@ DEV int ll_is(uint4 v, uint32_t flag) {
     return v.y == flag && v.w == flag;
 }
 
-/* The same value, of which the compiler knows nothing: what is calculated from it is not kept in
- * registers from one turn of a loop to the next. */
-DEV int anew(int v) {
-    asm volatile("" : "+r"(v));
-    return v;
-}
-DEV uint64_t anew(uint64_t v) {
-    asm volatile("" : "+l"(v));
-    return v;
-}
-
 /* ---- LL128: 120 bytes of data and 8 of flag in each line of 128, by 8 lanes at once ---------- */
 
 /* A warp moves 4 lines, 480 bytes of data. Lanes 7, 15, 23 and 31 hold the flag in their upper
@@ -397,6 +402,16 @@ DEV piece lane_piece(int lane) {
     p.flags = (l & 7) == 7;
     p.at = (lane >> 4) * 240 + (l == 7 ? 112 : l == 15 ? 120 : 16 * l);
     return p;
+}
+/* A lane with half data loads the 16 bytes in which it is, from `upper_of` bytes before its own,
+ * and the upper half becomes the lower: so all lanes make one kind of load, and none waits for
+ * another (ptx.cuh). Only at multiples of 16 bytes. */
+DEV unsigned upper_of(const piece &m) {
+    return m.flags ? (unsigned)m.at & 8u : 0u;
+}
+DEV void lower(uint32_t (&v)[4], unsigned upper) {
+    v[0] = upper ? v[2] : v[0];
+    v[1] = upper ? v[3] : v[1];
 }
 /* Epoch and how often this place has been used in it. */
 DEV uint64_t line_flag(const run &r, uint32_t use) {

@@ -64,37 +64,46 @@ template <int SOURCES> DEV int take_offsets(run &r, places &at, int p) {
     return is_mismatch(r, p, word);
 }
 
-/* Exchanges the offsets: of the destinations, with SOURCES of the sources too. All data threads
- * call it. 1: leave. */
-template <int SOURCES> DEV int trade_offsets(run &r, places &at) {
+/* Announces this rank's buffers: the destination, with SOURCES the source too. A rank that is
+ * leaving does not, because its program may reuse them. Its peers find the reason in their words.
+ * Pairs with take_offsets. All data threads call it, and then hear_offsets. */
+template <int SOURCES> DEV void say_offsets(const run &r) {
     const symm_args *a = r.a;
     const unsigned parity = r.epoch & 1u;
+    if (blockIdx.x || r.over) return;
+    for (int p = (int)threadIdx.x; p < a->nranks; p += (int)data_threads()) {
+        symm_gpu_inbox *out = &ctl_of(a, p)->inbox[a->rank];
+        if (p == a->rank) continue;
+        if (SOURCES) put_offset(out->src_off[parity], a->src_off, r.epoch);
+        put_offset(out->dst_off[parity], a->dst_off, r.epoch);
+    }
+}
+/* Waits for all ranks' buffers. 1: leave. */
+template <int SOURCES> DEV int hear_offsets(run &r, places &at) {
+    const symm_args *a = r.a;
     /* A rank that announced its buffers may have given up while it waited for us. */
     int left = r.over;
     for (int p = (int)threadIdx.x; p < a->nranks; p += (int)data_threads()) {
-        symm_gpu_inbox *out = &ctl_of(a, p)->inbox[a->rank];
         at.src[p] = a->src_off, at.dst[p] = a->dst_off;
         if (p == a->rank) continue;
-        /* A rank that is leaving does not announce its buffers, because its program may reuse
-         * them. Its peers find the reason in their words. Pairs with take_offsets. */
-        if (blockIdx.x == 0 && !r.over) {
-            if (SOURCES) put_offset(out->src_off[parity], a->src_off, r.epoch);
-            put_offset(out->dst_off[parity], a->dst_off, r.epoch);
-        }
         left |= take_offsets<SOURCES>(r, at, p);
         left |= r.over; /* a rank that announced its buffers may have left since */
     }
     return data_barrier(left);
 }
+template <int SOURCES> DEV int trade_offsets(run &r, places &at) {
+    say_offsets<SOURCES>(r);
+    return hear_offsets<SOURCES>(r, at);
+}
 
-/* The same, all offsets, and whether all ranks may go between windows.
+/* Behind say_offsets<1>: waits for all offsets. Whether all ranks may go between windows:
  *  1  all buffers are in windows, no element of `unit` bytes crosses a multiple of 16, and all have
  *     the same alignment; rank p's source is compared with what is p * part bytes into a result
  *  0  not so
  * -1  leave */
-DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
+DEV int hear_places(run &r, places &at, uint64_t part, unsigned unit) {
     const symm_args *a = r.a;
-    if (trade_offsets<1>(r, at)) return -1;
+    if (hear_offsets<1>(r, at)) return -1;
     const uint64_t at0 = at.dst[0];
     uint64_t bad = at0 & (unit - 1);
     for (int p = 0; p < a->nranks; p++)
@@ -104,6 +113,11 @@ DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
     return !bad;
 }
 
+DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
+    say_offsets<1>(r);
+    return hear_places(r, at, part, unit);
+}
+
 /* A peer may be one call ahead, over the wrap 3 epochs, and have arrived in that one already: its
  * CTA that has nothing to move there waits for nobody first. 0: it has never arrived. */
 DEV int has_arrived(uint32_t word, uint32_t epoch) {
@@ -111,7 +125,11 @@ DEV int has_arrived(uint32_t word, uint32_t epoch) {
 }
 /* After the CTA's last load and store. Of a kernel that stores nothing at a peer (`loads`) the
  * arrival says that it reads no more: what it has loaded it has stored here, so its loads have
- * returned, and no fence need wait for those stores. */
+ * returned, and no fence need wait for those stores.
+ *
+ * The wait is relaxed, as this kernel reads nothing behind it. What the peer has stored is in this
+ * rank's memory, because the peer releases; whoever reads it comes behind the end of this kernel,
+ * which orders as a fence does. */
 DEV void arrive_and_wait(run &r) {
     const symm_args *a = r.a;
     /* Orders the stores of all data threads of the CTA before the release below, which is
@@ -132,8 +150,7 @@ DEV void arrive_and_wait(run &r) {
         const uint64_t *word = &r.ctl->arrive[blockIdx.x][p];
         uint32_t polls = 0;
         uint64_t since = 0;
-        while (p != a->rank &&
-               !has_arrived((uint32_t)(r.loads ? get8(word) : take8(word)), r.epoch))
+        while (p != a->rank && !has_arrived((uint32_t)get8(word), r.epoch))
             if (poll_again(r, polls, p, SYMM_STAGE_ARRIVE, since)) return;
     }
 }
@@ -219,42 +236,62 @@ DEV void ag_ends(const symm_args *a, const places &at, unsigned n, uint64_t mine
     }
 }
 
-/* Chunk by chunk, each chunk to another peer first; the own copy beside the first of them, while
- * the link works. */
-template <int N> DEV void ag_direct(run &r, const places &at) {
-    const int U = 8;
-    const symm_args *a = r.a;
-    const unsigned n = (unsigned)(N ? N : a->nranks);
-    const uint64_t bytes = a->count * a->esize, part = (uint64_t)a->rank * bytes;
-    const unsigned lead = lead_of(a->src, bytes);
-    const uint64_t vectors = (bytes - lead) / 16, mine = part + lead;
-    const uint64_t step = 32u, block = step * U, chunks = (vectors + block - 1) / block;
-    const char *src = (const char *)a->src + lead;
-    char *own = (char *)a->dst + mine;
-    const uint64_t all = chunks * (n - 1);
-    ag_ends(a, at, n, part, lead, (unsigned)(bytes - lead) % 16u);
+/* The rows of 16 bytes of the own part, in chunks, of which each warp has one at a time. Job w is
+ * one chunk for one peer: each chunk goes to another peer first. */
+#define AG_ROWS 8u
+struct ag_part {
+    const char *src; /* first row */
+    uint64_t bytes;  /* of the part; before its first row are `lead` of them */
+    uint64_t vectors, jobs;
+    unsigned n, lead, warps;
+};
+template <int N> DEV ag_part ag_part_of(const symm_args *a) {
+    ag_part g;
     /* More warps do not make the link faster, and the message ends later. */
-    const unsigned has = data_threads() / 32u, warps = has < AG_WARPS ? has : AG_WARPS;
-    for (uint64_t w = first_chunk(warps, all); w < all; w += (uint64_t)warps * gridDim.x) {
-        const uint64_t c = w / (n - 1), first = c * block + threadIdx.x % 32u;
-        const int q = 1 + (int)((w + c) % (n - 1));
-        char *to = target_of(a, at, peer_of(a->rank, (int)n, q)) + mine;
-        uint4 v[U];
-        look_over(r);
+    const unsigned has = data_threads() / 32u;
+    g.n = (unsigned)(N ? N : a->nranks), g.warps = has < AG_WARPS ? has : AG_WARPS;
+    g.bytes = a->count * a->esize, g.lead = lead_of(a->src, g.bytes);
+    g.src = (const char *)a->src + g.lead, g.vectors = (g.bytes - g.lead) / 16;
+    g.jobs = (g.vectors + 32u * AG_ROWS - 1) / (32u * AG_ROWS) * (g.n - 1);
+    return g;
+}
+/* This lane's first row of job w. */
+DEV uint64_t ag_row(const ag_part &g, uint64_t w) {
+    return w / (g.n - 1) * (32u * AG_ROWS) + threadIdx.x % 32u;
+}
+DEV void ag_load(uint4 (&v)[AG_ROWS], const ag_part &g, uint64_t w) {
+    const uint64_t first = ag_row(g, w);
 #pragma unroll
-        for (int i = 0; i < U; i++)
-            if (first + i * step < vectors) v[i] = load16(src + (first + i * step) * 16);
+    for (unsigned i = 0; i < AG_ROWS; i++)
+        get16_if(v[i], g.src + (first + i * 32u) * 16, first + i * 32u < g.vectors);
+}
+
+/* Stores the part to all; v: what ag_load has loaded of this warp's first job. The own copy is made
+ * beside the first store of a chunk, while the link works. */
+template <int N>
+DEV void ag_direct(run &r, const places &at, const ag_part &g, uint4 (&v)[AG_ROWS]) {
+    const symm_args *a = r.a;
+    const uint64_t part = (uint64_t)(unsigned)a->rank * g.bytes, mine = part + g.lead;
+    char *own = (char *)a->dst + mine;
+    ag_ends(a, at, g.n, part, g.lead, (unsigned)(g.bytes - g.lead) % 16u);
+    for (uint64_t w = first_chunk(g.warps, g.jobs); w < g.jobs;) {
+        const uint64_t first = ag_row(g, w);
+        const int q = 1 + (int)((w + w / (g.n - 1)) % (g.n - 1));
+        char *to = target_of(a, at, peer_of(a->rank, (int)g.n, q)) + mine;
+#pragma unroll
+        for (unsigned i = 0; i < AG_ROWS; i++)
+            if (first + i * 32u < g.vectors) *((uint4 *)to + first + i * 32u) = v[i];
+#pragma unroll
+        for (unsigned i = 0; i < AG_ROWS; i++)
+            if (q == 1 && own != g.src && first + i * 32u < g.vectors)
+                *((uint4 *)own + first + i * 32u) = v[i];
+        w += (uint64_t)g.warps * gridDim.x;
+        look_over(r);
+        ag_load(v, g, w);
         if (r.over) {
-            r.left = 1;
+            r.left = w < g.jobs;
             break;
         }
-#pragma unroll
-        for (int i = 0; i < U; i++)
-            if (first + i * step < vectors) *((uint4 *)to + first + i * step) = v[i];
-#pragma unroll
-        for (int i = 0; i < U; i++)
-            if (q == 1 && own != src && first + i * step < vectors)
-                *((uint4 *)own + first + i * step) = v[i];
     }
     arrive_and_wait(r);
 }

@@ -26,20 +26,47 @@ DEV unsigned data_threads(void) {
     return blockDim.x - 32;
 }
 
-DEV run open_kernel(const symm_args &a) {
+/* A kernel begins in three steps, because the first needs no memory: it is over before the kernel
+ * before this one has ended. Each address that is needed behind the epoch word is calculated in it,
+ * and kept there by `anew`: behind the word each instruction is time that every call takes.
+ *   begin_kernel  addresses
+ *   epoch_word    the wait for the kernel before, and the first loads
+ *   open_kernel   the epoch */
+DEV run begin_kernel(const symm_args &a) {
     run r;
+    let_next(a.flags & SYMM_ARG_APART);
     r.a = &a;
     r.ctl = ctl_of(&a, a.rank);
-    uint32_t e = get4(&r.ctl->epoch[blockIdx.x]);
     r.left = r.loads = 0;
+    const int peer = (int)(threadIdx.x & 31u), says = peer < a.nranks && peer != a.rank;
+    r.said = says && !blockIdx.x ? (char *)ctl_of(&a, peer)->inbox[a.rank].sig : 0;
+    return r;
+}
+template <int HURRY> DEV uint32_t epoch_word(run &r, uint64_t known) {
+    const uint32_t *word = &r.ctl->epoch[blockIdx.x];
+    if (HURRY) {
+        r.ctl = anew(r.ctl), r.said = anew(r.said), word = anew(word);
+        known |= (uint64_t)(uintptr_t)word | (uint64_t)(uintptr_t)r.said;
+    }
+    wait_grid(known | (uint64_t)(uintptr_t)r.ctl);
+    const uint32_t e = get4(word);
     look_over(r); /* awaited where a poll fails, and before the users' memory is written */
-    r.epoch = e == 0xffffffffu ? 2u : e + 1u; /* never 0; the parity goes on */
+    return e;
+}
+DEV void open_kernel(run &r, uint32_t word) {
+    r.epoch = word == 0xffffffffu ? 2u : word + 1u; /* never 0; the parity goes on */
+}
+/* All of them, where nothing is to be done in between. */
+template <int HURRY> DEV run enter_kernel(const symm_args &a) {
+    run r = begin_kernel(a);
+    open_kernel(r, epoch_word<HURRY>(r, 0));
     return r;
 }
 
 DEV uint64_t own_scalar(const symm_args *a) {
     if (!a->scalar_ptr) return a->scalar;
     uint64_t bits = 0;
+#pragma unroll 1
     for (unsigned b = 0; b < a->esize; b++)
         bits |= (uint64_t)byte_at((const char *)a->scalar_ptr + b) << (8 * b);
     return bits;
@@ -68,27 +95,37 @@ template <int ACQUIRES> DEV int signature_differs(run &r, int p) {
     return is_mismatch(r, p, word);
 }
 
+template <int ORDERS> DEV void say_word(char *to, uint32_t epoch, uint32_t sig) {
+    const uint64_t word = (uint64_t)epoch << 32 | sig;
+    to += (epoch & 1u) * sizeof word;
+    if (ORDERS)
+        give8(to, word); /* both pair with signature_differs */
+    else
+        put8(to, word);
+}
+/* What few calls need: the signature to peers beyond the first 32, and of premulsum this rank's
+ * factor to every peer. */
+template <int ORDERS> DEV void say_more(const symm_args *a, uint32_t epoch) {
+#pragma unroll 1
+    for (int p = 32 + (int)(threadIdx.x & 31u); p < a->nranks; p += 32)
+        if (p != a->rank) say_word<ORDERS>((char *)ctl_of(a, p)->inbox[a->rank].sig, epoch, a->sig);
+    if (a->op != SYMM_OP_PREMUL) return;
+    const uint64_t scalar = own_scalar(a);
+#pragma unroll 1
+    for (int p = (int)(threadIdx.x & 31u); p < a->nranks; p += 32)
+        if (p != a->rank) /* pairs with scalar_of */
+            put16(&ctl_of(a, p)->inbox[a->rank].scalar[epoch & 1u],
+                  make_uint4((uint32_t)scalar, epoch, (uint32_t)(scalar >> 32), epoch));
+}
+
 /* By the last warp of every CTA, a lane per peer; that of CTA 0 has something to say. ORDERS: with
  * release and acquire, so that kernels after this one, on every rank, see what kernels before it
  * have stored on any rank. Other collectives do not need it: what they store is released or carries
  * its own flag. */
 template <int ORDERS = 0> DEV void say_signature(run &r) {
-    const symm_args *a = r.a;
-    const unsigned lane = threadIdx.x & 31u, at = r.epoch & 1u;
-    if (blockIdx.x || a->nranks == 1) return;
-    const uint64_t scalar = a->op == SYMM_OP_PREMUL ? own_scalar(a) : 0;
-    for (int p = (int)lane; p < a->nranks; p += 32) {
-        if (p == a->rank) continue;
-        symm_gpu_inbox *box = &ctl_of(a, p)->inbox[a->rank];
-        const uint64_t word = (uint64_t)r.epoch << 32 | a->sig;
-        if (ORDERS)
-            give8(&box->sig[at], word); /* both pair with signature_differs */
-        else
-            put8(&box->sig[at], word);
-        if (a->op == SYMM_OP_PREMUL) /* pairs with scalar_of */
-            put16(&box->scalar[at],
-                  make_uint4((uint32_t)scalar, r.epoch, (uint32_t)(scalar >> 32), r.epoch));
-    }
+    if (r.said) say_word<ORDERS>(r.said, r.epoch, r.a->sig);
+    if (!blockIdx.x && (r.a->nranks > 32 || r.a->op == SYMM_OP_PREMUL))
+        say_more<ORDERS>(r.a, r.epoch);
 }
 /* Every peer's. */
 template <int ORDERS> DEV void hear_signatures(run &r) {
@@ -143,5 +180,62 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
     __syncthreads();
     if (threadIdx.x == 0) give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by drain.c */
 }
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* KERNEL_NAME(row, tag), of the file that has them, is what a kernel of a row of coll.def is
+ * called. Its bounds: data warps and the one for signatures, and CTAs beside each other. */
+#define KERNEL_ENTRY(row, tag, threads, ctas)                          \
+    extern "C" __global__ void __launch_bounds__((threads) + 32, ctas) \
+        KERNEL_NAME(row, tag)(const __grid_constant__ symm_args a)
+/* Data warps, as plan_gpu.c keeps to. */
+#define THREADS(N)      ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
+#define LL_THREADS(N)   ((N) == 2 ? SYMM_GPU_THREADS_PAIR : SYMM_GPU_THREADS)
+#define LINE_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS_FOUR : THREADS(N)) /* what crosses once */
+#define SHOT_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS : THREADS(N))      /* in two shots */
+
+#define KERNEL(row, tag, threads, ...)   \
+    KERNEL_ENTRY(row, tag, threads, 1) { \
+        run r = enter_kernel<0>(a);      \
+        if (is_data())                   \
+            __VA_ARGS__(r);              \
+        else                             \
+            say_signature(r);            \
+        close_kernel(r);                 \
+    }
+
+/* With a last warp that posts (staged.cuh). Those of four and eight ranks have no registers for
+ * what is calculated ahead. */
+#define KERNEL_POSTS(row, tag, threads, ...)                    \
+    KERNEL_ENTRY(row, tag, threads, 1) {                        \
+        CTA_SHARED(places, at);                                 \
+        run r = enter_kernel<(threads) == SYMM_GPU_THREADS>(a); \
+        if (is_data())                                          \
+            __VA_ARGS__(r, at);                                 \
+        else                                                    \
+            post_turns(r, at);                                  \
+        close_kernel(r);                                        \
+    }
+
+/* What a thread sends first is placed before anything is waited for, loaded while the epoch word is
+ * on the way, and sent before anything is asked. place: place_first of small.cuh and the like. */
+#define KERNEL_FIRST(row, tag, threads, ctas, hurry, place, ...)     \
+    KERNEL_ENTRY(row, tag, threads, ctas) {                          \
+        run r = begin_kernel(a);                                     \
+        auto first = place(a);                                       \
+        const uint32_t word = epoch_word<hurry>(r, known_of(first)); \
+        load_first(a, first);                                        \
+        open_kernel(r, (uint32_t)anew((int)word));                   \
+        if (is_data())                                               \
+            __VA_ARGS__(r, first);                                   \
+        else                                                         \
+            say_signature(r);                                        \
+        close_kernel(r);                                             \
+    }
+/* Packets: for two ranks with registers for SYMM_GPU_QUARTER_PAIR threads in a quarter. */
+#define KERNEL_LL(row, N, place, ...) \
+    KERNEL_FIRST(row, n##N, LL_THREADS(N), (N) == 2 ? 2 : 1, 1, place, __VA_ARGS__)
+#define KERNEL_LINES(row, N, place, ...) \
+    KERNEL_FIRST(row, n##N, LINE_THREADS(N), 1, (N) == 2, place, __VA_ARGS__)
 
 #endif

@@ -28,16 +28,24 @@ template <int S, int N> constexpr DEV int load_group(void) {
     return !(S & SRC_EACH) || !N ? 1 : N < 6 ? N - 1 : 4;
 }
 
-/* Item k where all takers have the same of it, or there is one taker. */
+/* What the first taker gets. */
+template <int S, int N> DEV const char *first_part(const symm_args *a) {
+    return (const char *)a->src + (S & SRC_EACH ? part_for<S>(a, taker<S, N>(a, 1)) : 0);
+}
+template <int S, int N> DEV first_lines<N> place_part_lines(const symm_args &a) {
+    return lines_first<N>(a, first_part<S, N>(&a), part_bytes(&a), takers<S, N>(&a));
+}
+
+/* Item k from line j on where all takers have the same of it, or there is one taker. */
 template <int S, int N>
-DEV void hop_lines_send(run &r, const warp_work &w, uint32_t k, unsigned lines, int count) {
+DEV void hop_lines_send(run &r, const warp_work &w, uint32_t k, unsigned j, unsigned lines,
+                        int count) {
     const symm_args *a = r.a;
-    const char *base =
-        (const char *)a->src + (S & SRC_EACH ? part_for<S>(a, taker<S, N>(a, 1)) : 0);
+    const char *base = first_part<S, N>(a);
     const int align = alignment(base);
     const uint64_t flag = line_flag(r, k), bytes = part_bytes(a);
 #pragma unroll 1
-    for (unsigned j = 0; j < lines;) {
+    while (j < lines) {
         const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, align));
         uint32_t v[LINES_AT_ONCE][4] = {};
         if (l.whole)
@@ -77,13 +85,14 @@ DEV void hop_parts_send(run &r, const warp_work &w, uint32_t k, unsigned lines, 
         }
     }
 }
-/* Item k of each part to its taker. */
-template <int S, int N> DEV void hop_item_send(run &r, const warp_work &w, uint32_t k) {
+/* Item k of each part to its taker; if there is one part for all, from line j on. */
+template <int S, int N>
+DEV void hop_item_send(run &r, const warp_work &w, uint32_t k, unsigned j = 0) {
     const unsigned lines = lines_of(w, k, part_bytes(r.a));
     const int count = takers<S, N>(r.a);
     if (!count) return;
     if (!(S & SRC_EACH) || most_takers<S, N>() == 1)
-        hop_lines_send<S, N>(r, w, k, lines, count);
+        hop_lines_send<S, N>(r, w, k, j, lines, count);
     else
         hop_parts_send<S, N>(r, w, k, lines, count);
 }
@@ -120,25 +129,26 @@ DEV int hop_item_take(run &r, const warp_work &w, uint32_t k, const line_buffers
                                       : hop_gather_copy<S, N>(r, w, k, lines);
 }
 
-template <int S, int T, int N, int OP> DEV void hop_lines(run &r) {
+template <int S, int T, int N, int OP> DEV void hop_lines(run &r, unsigned sent) {
     const symm_args *a = r.a;
     const warp_work w = warp_of(a, ROOTED(S) ? 1u : PUSH_PLACES);
     const int taking = takes<S>(a, a->rank);
     char *own = own_target<S>(a);
     const line_buffers b = buffers_of(own_source<S>(a), (char *)a->dst, part_bytes(a));
     if (S & REDUCES && OP == ANY_OP && taking && warp_scalars_wait(r)) return;
-    const auto send = [&](uint32_t k) { hop_item_send<S, N>(r, w, k); };
+    const auto send = [&](uint32_t k, unsigned j) { hop_item_send<S, N>(r, w, k, j); };
     const auto take = [&](uint32_t k) {
         if (own) item_own(own_source<S>(a), own, w, k, part_bytes(a)); /* while the links work */
         return taking && hop_item_take<S, T, N, OP>(r, w, k, b);
     };
-    if (!ROOTED(S)) return items_ahead<N>(w, part_bytes(a), send, take);
-    send(0);
+    if (!ROOTED(S)) return items_ahead<N>(w, part_bytes(a), send, take, sent);
+    send(0, sent);
     take(0);
 }
-template <int S, int T, int N> DEV void body_hop_lines(run &r) {
+template <int S, int T, int N> DEV void body_hop_lines(run &r, first_lines<N> &first) {
+    const unsigned sent = send_first(r, first);
     constexpr int apart = S & REDUCES && sum_apart<T, N>();
-    by_op<apart>(r.a->op, [&](auto op) { hop_lines<S, T, N, op.OP>(r); });
+    by_op<apart>(r.a->op, [&](auto op) { hop_lines<S, T, N, op.OP>(r, sent); });
 }
 
 #endif

@@ -136,10 +136,13 @@ DEV int piece_size(const line_run &l, unsigned i, const char *at, const char *en
 template <unsigned MOST>
 DEV void load_lines(uint32_t (&v)[MOST][4], const char *base, const line_run &l, uint64_t bytes,
                     const piece &m) {
-    const char *p = base + l.at + (unsigned)m.at;
+    const unsigned upper = upper_of(m);
+    const char *p = base + l.at + (unsigned)m.at - upper;
 #pragma unroll
     for (unsigned i = 0; i < MOST; i++, p += l.step)
-        load_sized(v[i], p, piece_size(l, i, p, base + bytes, m));
+        load16_if(v[i], p, piece_size(l, i, p, base + bytes, m));
+#pragma unroll
+    for (unsigned i = 0; i < MOST; i++) lower(v[i], upper);
 }
 template <unsigned MOST>
 DEV void store_lines(char *base, const uint32_t (&v)[MOST][4], const line_run &l, uint64_t bytes,
@@ -405,12 +408,74 @@ DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, cons
     return 0;
 }
 
-/* All lines of item k to every peer. */
+/* Two ranks: what of item 0 goes first, whole lines that are loaded while the epoch word is on the
+ * way. Where they are and where they go is known before the kernel begins (frame.cuh). Of more
+ * ranks, and of what is not whole, there is nothing. */
+template <int N> struct first_lines {
+    unsigned count;
+    const char *at;      /* this lane's first piece */
+    uint64_t left, next; /* of the buffer from there, and to the lane's piece of the next line */
+    uint32_t v[N == 2 ? LINES_AT_ONCE : 1][4];
+    char *to;           /* at even epochs */
+    uint64_t odd, step; /* from there to that of odd ones, and to the next line */
+};
+/* src: the part of `bytes` that goes to the peer; gives: it does. */
 template <int N>
-DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int in) {
+DEV first_lines<N> lines_first(const symm_args &a, const char *src, uint64_t bytes, int gives) {
+    first_lines<N> f = {};
+    if (N != 2) return f;
+    const warp_work w = warp_of(&a, 1);
+    const uint64_t from = data_at(w, 0, 0), slot = a.scratch.gpu.line_slot;
+    f.next = (uint64_t)(unsigned)w.warps * LINE_DATA;
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+        f.count += i < w.lines && from + i * f.next < bytes;
+    const int whole = bytes % 16 == 0 || from + (f.count - 1) * f.next + LINE_DATA <= bytes;
+    if (!is_data() || !gives || !whole || alignment(src) != 16) f.count = 0;
+    const unsigned at = (unsigned)w.mine.at - upper_of(w.mine);
+    f.at = anew(src + from + at);
+    f.left = bytes - from > at ? bytes - from - at : 0;
+    f.to = anew(flat(&a, 1 - a.rank,
+                     a.scratch.gpu.line_off + 2 * (unsigned)a.rank * slot +
+                         (uint64_t)(unsigned)w.warp * LINE_BYTES + (unsigned)w.lane * 16));
+    f.odd = anew(4 * slot), f.step = (uint64_t)(unsigned)w.warps * LINE_BYTES;
+    f.count = (unsigned)anew((int)f.count);
+    return f;
+}
+template <int N> DEV first_lines<N> place_lines(const symm_args &a) {
+    return lines_first<N>(a, (const char *)a.src, a.count * a.esize, 1);
+}
+template <int N> DEV uint64_t known_of(const first_lines<N> &f) {
+    return N != 2
+               ? 0
+               : (uint64_t)(uintptr_t)f.at | (uint64_t)(uintptr_t)f.to | f.odd | f.count | f.left;
+}
+template <int N> DEV void load_first(const symm_args &, first_lines<N> &f) {
+#pragma unroll
+    for (unsigned i = 0; N == 2 && i < LINES_AT_ONCE; i++)
+        load16_if(f.v[N == 2 ? i : 0], f.at + i * f.next, i < f.count && i * f.next < f.left);
+}
+/* Sends them. Returns how many. */
+template <int N> DEV unsigned send_first(run &r, first_lines<N> &f) {
+    const piece mine = lane_piece((int)(threadIdx.x & 31u));
+    if (N != 2 || !f.count) return 0;
+    if (r.epoch & 1u) f.to += f.odd;
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++) {
+        lower(f.v[N == 2 ? i : 0], upper_of(mine));
+        if (i < f.count)
+            line_put(f.to + i * f.step, line_pack(f.v[N == 2 ? i : 0], mine.flags, line_flag(r, 0)),
+                     mine.flags);
+    }
+    return f.count;
+}
+
+/* The lines of item k from line j on to every peer. */
+template <int N>
+DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int in, unsigned j = 0) {
     const unsigned lines = lines_of(w, k, bytes);
 #pragma unroll 1
-    for (unsigned j = 0; j < lines;) {
+    while (j < lines) {
         const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, in));
         uint32_t v[LINES_AT_ONCE][4] = {};
         if (l.whole)
@@ -425,21 +490,22 @@ DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int i
 }
 
 /* Items of a message whose warps' shares end at `bytes`: each is sent one item ahead of being
- * taken. take: 1: leave. Four ranks send the first item where they send the others, which takes
- * fewer registers. Two, whose lines go four together, lose by it (docs/performance.md). */
+ * taken. take: 1: leave. sent: lines of item 0 that have been. Four ranks send the first item where
+ * they send the others, which takes fewer registers. Two, whose lines go four together, lose by it
+ * (docs/performance.md). */
 template <int N, class SEND, class TAKE>
-DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take) {
+DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take, unsigned sent = 0) {
     if (N == 4) {
 #pragma unroll 1
         for (uint32_t next = 0; !next || data_at(w, next - 1, 0) < bytes; next++) {
-            send(next);
+            send(next, 0);
             if (next && take(next - 1)) return;
         }
         return;
     }
-    send(0);
+    send(0, sent);
     for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
-        send(k + 1);
+        send(k + 1, 0);
         if (take(k)) return;
     }
 }
@@ -448,7 +514,7 @@ DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take) {
  * has read item k-1 of the same warp of every peer, and the peer sent that after it had read our
  * item k-3. In place: the thread that overwrites an element is the last that reads it. */
 #define PUSH_PLACES 4u
-template <int T, int N, int OP> DEV void ar_push(run &r) {
+template <int T, int N, int OP> DEV void ar_push(run &r, unsigned sent) {
     const symm_args *a = r.a;
     const uint64_t bytes = a->count * a->esize;
     const warp_work w = warp_of(a, PUSH_PLACES);
@@ -456,11 +522,12 @@ template <int T, int N, int OP> DEV void ar_push(run &r) {
     const int in = alignment(a->src);
     if (OP == ANY_OP && warp_scalars_wait(r)) return;
     items_ahead<N>(
-        w, bytes, [&](uint32_t k) { item_send<N>(r, w, k, bytes, in); },
-        [&](uint32_t k) { return item_reduce<T, N, OP>(r, w, k, lines_of(w, k, bytes), b); });
+        w, bytes, [&](uint32_t k, unsigned j) { item_send<N>(r, w, k, bytes, in, j); },
+        [&](uint32_t k) { return item_reduce<T, N, OP>(r, w, k, lines_of(w, k, bytes), b); }, sent);
 }
-template <int T, int N> DEV void body_ar_push(run &r) {
-    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) { ar_push<T, N, op.OP>(r); });
+template <int T, int N> DEV void body_ar_push(run &r, first_lines<N> &first) {
+    const unsigned sent = send_first(r, first);
+    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) { ar_push<T, N, op.OP>(r, sent); });
 }
 
 /* Bytes from an address to the next multiple of 16, as far as there are so many. */
@@ -501,7 +568,7 @@ DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, ui
 }
 
 /* all_gather with lines; places as in ar_push. */
-template <int N> DEV void body_ag_push(run &r) {
+template <int N> DEV void ag_push(run &r, unsigned sent) {
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
     const uint64_t bytes = a->count * a->esize;
@@ -523,7 +590,10 @@ template <int N> DEV void body_ag_push(run &r) {
         return 0;
     };
     items_ahead<N>(
-        w, bytes, [&](uint32_t k) { item_send<N>(r, w, k, bytes, in); }, take);
+        w, bytes, [&](uint32_t k, unsigned j) { item_send<N>(r, w, k, bytes, in, j); }, take, sent);
+}
+template <int N> DEV void body_ag_push(run &r, first_lines<N> &first) {
+    ag_push<N>(r, send_first(r, first));
 }
 
 #endif

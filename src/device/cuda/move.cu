@@ -9,60 +9,16 @@
 #include "two_hops.cuh"
 #include "uneven.cuh"
 
-/* bounds: data warps and the one for signatures. */
-#define KERNEL(row, tag, threads, ...)                              \
-    extern "C" __global__ void __launch_bounds__((threads) + 32, 1) \
-        symm_##row##_##tag(const __grid_constant__ symm_args a) {   \
-        enter(a);                                                   \
-        run r = open_kernel(a);                                     \
-        if (is_data())                                              \
-            __VA_ARGS__(r);                                         \
-        else                                                        \
-            say_signature(r);                                       \
-        close_kernel(r);                                            \
-    }
-
-/* The same, with a last warp that posts (staged.cuh). */
-#define KERNEL_POSTS(row, tag, threads, ...)                        \
-    extern "C" __global__ void __launch_bounds__((threads) + 32, 1) \
-        symm_##row##_##tag(const __grid_constant__ symm_args a) {   \
-        CTA_SHARED(places, at);                                     \
-        enter(a);                                                   \
-        run r = open_kernel(a);                                     \
-        if (is_data())                                              \
-            __VA_ARGS__(r, at);                                     \
-        else                                                        \
-            post_turns(r, at);                                      \
-        close_kernel(r);                                            \
-    }
-
-/* The same, the thread's first words loaded before anything is waited for; for two ranks with
- * registers for SYMM_GPU_QUARTER_PAIR threads in a quarter. */
-#define KERNEL_FIRST(row, tag, N, load, ...)                                           \
-    extern "C" __global__ void __launch_bounds__(LL_THREADS(N) + 32, (N) == 2 ? 2 : 1) \
-        symm_##row##_##tag(const __grid_constant__ symm_args a) {                      \
-        enter(a);                                                                      \
-        const auto first = load(a);                                                    \
-        run r = open_kernel(a);                                                        \
-        if (is_data())                                                                 \
-            __VA_ARGS__(r, first);                                                     \
-        else                                                                           \
-            say_signature(r);                                                          \
-        close_kernel(r);                                                               \
-    }
-#define LL_THREADS(N)          ((N) == 2 ? SYMM_GPU_THREADS_PAIR : SYMM_GPU_THREADS)
-#define KERNEL_LL(row, N, ...) KERNEL_FIRST(row, n##N, N, load_first, __VA_ARGS__)
+#define KERNEL_NAME(row, tag) symm_##row##_##tag
 /* Nothing is reduced: the type does not matter. */
-#define FIRST_PARTS(S, N) load_first_parts<S, N>
-#define HOP_LL(S, N)      body_hop_ll<S, symmUint8, N>
-#define HOP_LINES(S, N)   body_hop_lines<S, symmUint8, N>
+#define HOP_LL(S, N)    body_hop_ll<S, symmUint8, N>
+#define HOP_LINES(S, N) body_hop_lines<S, symmUint8, N>
 
 /* With a count per rank, for any number of ranks. */
 #define KERNEL_PARTS(row)                                                                   \
     extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1) symm_##row##_n0( \
         const __grid_constant__ symm_args a, const __grid_constant__ symm_extents e) {      \
-        enter(a);                                                                           \
-        run r = open_kernel(a);                                                             \
+        run r = enter_kernel<0>(a);                                                         \
         if (is_data())                                                                      \
             body_uneven_move(r, e.part);                                                    \
         else                                                                                \
@@ -70,19 +26,15 @@
         close_kernel(r);                                                                    \
     }
 
-/* What plan_gpu.c keeps to. */
-#define THREADS(N)      ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
-#define LINE_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS_FOUR : THREADS(N))
-#define SHOT_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS : THREADS(N))
-#define RANKS(N)                                                          \
-    KERNEL_LL(all_gather_ll, N, body_ag_ll<N>)                            \
-    KERNEL(all_gather_push_ll128, n##N, LINE_THREADS(N), body_ag_push<N>) \
+#define RANKS(N)                                                            \
+    KERNEL_LL(all_gather_ll, N, (place_first<N, 0>), body_ag_ll<N>)         \
+    KERNEL_LINES(all_gather_push_ll128, N, place_lines<N>, body_ag_push<N>) \
     KERNEL_POSTS(all_gather_direct, n##N, THREADS(N), body_ag_direct<N>)
 
 /* Shapes whose data crosses once (shape.cuh). */
-#define HOPS(row, S, N)                                                \
-    KERNEL_FIRST(row##_ll, n##N, N, (FIRST_PARTS(S, N)), HOP_LL(S, N)) \
-    KERNEL(row##_push_ll128, n##N, LINE_THREADS(N), HOP_LINES(S, N))
+#define HOPS(row, S, N)                                       \
+    KERNEL_LL(row##_ll, N, (place_parts<S, N>), HOP_LL(S, N)) \
+    KERNEL_LINES(row##_push_ll128, N, (place_part_lines<S, N>), HOP_LINES(S, N))
 #define SHAPES(N)                                                                 \
     HOPS(alltoall, ALLTOALL, N)                                                   \
     HOPS(broadcast, BROADCAST, N)                                                 \
@@ -129,16 +81,14 @@ KERNEL(all_gather_local, n1, SYMM_GPU_THREADS, body_ag_local)
  * barrier on the other GPUs. (That wait alone may do so: gpu_litmus would show it, on two GPUs.) */
 extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
     symm_barrier_word_n0(const __grid_constant__ symm_args a) {
-    enter(a);
-    run r = open_kernel(a);
+    run r = enter_kernel<1>(a);
     if (!is_data()) say_signature<1>(r);
     close_kernel<1>(r);
 }
 
 /* Before the copies of a call that copy engines move. */
 extern "C" __global__ void symm_copies_n0(const __grid_constant__ symm_args a) {
-    enter(a);
-    run r = open_kernel(a);
+    run r = enter_kernel<0>(a);
     if (is_data())
         copies_meet(r);
     else

@@ -324,10 +324,13 @@ DEV void load_units(const work &w, const channel &c, unsigned n, int whole,
     const int64_t from = data_from(w, c, c.at);
     if (whole) {
         const piece_range m = pieces_in(w, c, n, from);
+        const unsigned upper = upper_of(w.mine);
 #pragma unroll
         for (unsigned u = 0; u < P2P_RUN; u++)
-            load_sized(v[u], buff + from + (uint64_t)(u * c.team) * LINE_DATA,
-                       u >= m.first && u < m.end ? m.size : 0);
+            load16_if(v[u], buff + from - upper + (uint64_t)(u * c.team) * LINE_DATA,
+                      u >= m.first && u < m.end);
+#pragma unroll
+        for (unsigned u = 0; u < P2P_RUN; u++) lower(v[u], upper);
     } else {
         const uint4 one = load_odd(buff + from, data_valid(c, from), w.mine.flags);
         v[0][0] = one.x, v[0][1] = one.y, v[0][2] = one.z, v[0][3] = one.w;

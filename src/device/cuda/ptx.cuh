@@ -59,14 +59,25 @@ DEV uint64_t count8_gpu(void *p, uint64_t by) {
     return was;
 }
 /* Programmatic launch: the next kernel may be put in place now, or with `apart` when this one has
- * ended. It reads memory after its own wait, which waits for our end. Nothing of ours precedes our
- * wait. */
-DEV void enter_grid(uint32_t apart) {
+ * ended. It reads memory after its own wait, which waits for our end. */
+DEV void let_next(uint32_t apart) {
 #if __CUDA_ARCH__ >= 900 /* older ones are launched when their predecessor has ended */
     asm volatile("{\n\t.reg .pred early;\n\tsetp.eq.u32 early, %0, 0;\n\t"
                  "@early griddepcontrol.launch_dependents;\n\t}" ::"r"(apart));
-    asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+/* No memory is read or written before this. `known`, which is not 0, is calculated before: without
+ * a use there compilers place all of it behind the wait. */
+DEV void wait_grid(uint64_t known) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .pred none;\n\tsetp.eq.u64 none, %0, 0;\n\t@none trap;\n\t"
+                 "griddepcontrol.wait;\n\t}" ::"l"(known)
+                 : "memory");
+#endif
+}
+DEV void enter_grid(uint32_t apart) {
+    let_next(apart);
+    wait_grid(1);
 }
 
 /* ---- loads of user memory -------------------------------------------------------------------- */
@@ -86,15 +97,13 @@ DEV uint2 load8(const char *p) {
     asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
     return v;
 }
-/* 16, 8 or no bytes, as `size` says, without a branch (see get16_if). Words that are not loaded
- * stay as they are. */
-DEV void load_sized(uint32_t (&v)[4], const char *p, int size) {
-    asm volatile("{\n\t.reg .pred four, two;\n\t"
-                 "setp.eq.s32 four, %5, 16;\n\tsetp.eq.s32 two, %5, 8;\n\t"
-                 "@four ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n\t"
-                 "@two ld.global.cg.v2.u32 {%0, %1}, [%4];\n\t}"
+/* 16 bytes where `wanted` says so, without a branch (see get16_if); else v stays as it is. A second
+ * load into the same words, of fewer bytes, would wait for this one. */
+DEV void load16_if(uint32_t (&v)[4], const char *p, int wanted) {
+    asm volatile("{\n\t.reg .pred wanted;\n\tsetp.ne.s32 wanted, %5, 0;\n\t"
+                 "@wanted ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
                  : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3])
-                 : "l"(p), "r"(size)
+                 : "l"(p), "r"(wanted)
                  : "memory");
 }
 DEV void store_sized(char *p, const uint32_t (&v)[4], int size) {

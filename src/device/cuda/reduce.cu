@@ -11,48 +11,7 @@
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d)  PASTE_(a, b, c, d)
 
-/* The same, the thread's first words loaded before anything is waited for; for two ranks with
- * registers for SYMM_GPU_QUARTER_PAIR threads in a quarter. */
-#define KERNEL_FIRST(row, tag, N, load, ...)                                            \
-    extern "C" __global__ void __launch_bounds__(LL_THREADS(N) + 32, (N) == 2 ? 2 : 1)  \
-        PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
-        enter(a);                                                                       \
-        const auto first = load(a);                                                     \
-        run r = open_kernel(a);                                                         \
-        if (is_data())                                                                  \
-            __VA_ARGS__(r, first);                                                      \
-        else                                                                            \
-            say_signature(r);                                                           \
-        close_kernel(r);                                                                \
-    }
-#define LL_THREADS(N)          ((N) == 2 ? SYMM_GPU_THREADS_PAIR : SYMM_GPU_THREADS)
-#define KERNEL_LL(row, N, ...) KERNEL_FIRST(row, n##N, N, load_first, __VA_ARGS__)
-/* bounds: data warps and the one for signatures. */
-#define KERNEL(row, tag, threads, ...)                                                  \
-    extern "C" __global__ void __launch_bounds__((threads) + 32, 1)                     \
-        PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
-        enter(a);                                                                       \
-        run r = open_kernel(a);                                                         \
-        if (is_data())                                                                  \
-            __VA_ARGS__(r);                                                             \
-        else                                                                            \
-            say_signature(r);                                                           \
-        close_kernel(r);                                                                \
-    }
-
-/* The same, with a last warp that posts (staged.cuh). */
-#define KERNEL_POSTS(row, tag, threads, ...)                                            \
-    extern "C" __global__ void __launch_bounds__((threads) + 32, 1)                     \
-        PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
-        CTA_SHARED(places, at);                                                         \
-        enter(a);                                                                       \
-        run r = open_kernel(a);                                                         \
-        if (is_data())                                                                  \
-            __VA_ARGS__(r, at);                                                         \
-        else                                                                            \
-            post_turns(r, at);                                                          \
-        close_kernel(r);                                                                \
-    }
+#define KERNEL_NAME(row, tag) PASTE(symm_##row##_, SYMM_TNAME, _, tag)
 
 /* 16 elements in 16 bytes and 7 peers' lines at once do not fit the registers: there peer follows
  * peer. */
@@ -64,20 +23,16 @@
 #define LINES(N) (WIDE(elem<SYMM_T>::BYTES) && (N) == 8 ? 0 : (N))
 /* Nor do four ranks' rows of such elements, two at once, beside what two hops need. */
 #define TWO_HOPS(N) (elem<SYMM_T>::BYTES == 1 && (N) == 4 ? 0 : LINES(N))
-#define THREADS(N)  ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
-/* Lines: what crosses once, and in two shots. */
-#define LINE_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS_FOUR : THREADS(N))
-#define SHOT_THREADS(N) ((N) == 4 ? SYMM_GPU_THREADS : THREADS(N))
-#define RANKS(N)                                                                             \
-    KERNEL_LL(all_reduce_ll, N, body_ar_ll<SYMM_T, N, 0>)                                    \
-    KERNEL(all_reduce_push_ll128, n##N, LINE_THREADS(N), body_ar_push<SYMM_T, LINES(N)>)     \
-    KERNEL(all_reduce_2shot_ll128, n##N, SHOT_THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>) \
+#define RANKS(N)                                                                                  \
+    KERNEL_LL(all_reduce_ll, N, (place_first<N, 0>), body_ar_ll<SYMM_T, N, 0>)                    \
+    KERNEL_LINES(all_reduce_push_ll128, N, place_lines<LINES(N)>, body_ar_push<SYMM_T, LINES(N)>) \
+    KERNEL(all_reduce_2shot_ll128, n##N, SHOT_THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>)      \
     KERNEL_POSTS(all_reduce_direct, n##N, THREADS(N), body_ar_direct<SYMM_T, LINES(N)>)
-#define FIRST_PARTS(S, N) load_first_parts<S, N>
 /* Shapes whose data crosses once (shape.cuh). */
-#define HOPS(row, S, N)                                                             \
-    KERNEL_FIRST(row##_ll, n##N, N, (FIRST_PARTS(S, N)), body_hop_ll<S, SYMM_T, N>) \
-    KERNEL(row##_push_ll128, n##N, LINE_THREADS(N), body_hop_lines<S, SYMM_T, LINES(N)>)
+#define HOPS(row, S, N)                                                    \
+    KERNEL_LL(row##_ll, N, (place_parts<S, N>), body_hop_ll<S, SYMM_T, N>) \
+    KERNEL_LINES(row##_push_ll128, N, (place_part_lines<S, LINES(N)>),     \
+                 body_hop_lines<S, SYMM_T, LINES(N)>)
 #define SHAPES(N)                                                   \
     HOPS(reduce_scatter, REDUCE_SCATTER, N)                         \
     HOPS(reduce, REDUCE, N)                                         \
@@ -100,9 +55,9 @@ ROOTED_SHOTS(4)
 ROOTED_SHOTS(8)
 ROOTED_SHOTS(0)
 /* Over the multicast range. */
-KERNEL_LL(all_reduce_multicast_packet, 4, body_ar_ll<SYMM_T, 4, 1>)
-KERNEL_LL(all_reduce_multicast_packet, 8, body_ar_ll<SYMM_T, 8, 1>)
-KERNEL_LL(all_reduce_multicast_packet, 0, body_ar_ll<SYMM_T, 0, 1>)
+KERNEL_LL(all_reduce_multicast_packet, 4, (place_first<4, 1>), body_ar_ll<SYMM_T, 4, 1>)
+KERNEL_LL(all_reduce_multicast_packet, 8, (place_first<8, 1>), body_ar_ll<SYMM_T, 8, 1>)
+KERNEL_LL(all_reduce_multicast_packet, 0, (place_first<0, 1>), body_ar_ll<SYMM_T, 0, 1>)
 KERNEL_POSTS(all_reduce_multicast, n0, THREADS(0), body_ar_multicast<SYMM_T>)
 KERNEL_POSTS(reduce_scatter_multicast, n0, THREADS(0),
              body_hop_reduce_multicast<REDUCE_SCATTER, SYMM_T>)
@@ -113,8 +68,7 @@ KERNEL(all_reduce_local, n1, SYMM_GPU_THREADS, body_ar_local<SYMM_T>)
 extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
     PASTE(symm_reduce_scatterv_staged_, SYMM_TNAME, _, n0)(const __grid_constant__ symm_args a,
                                                            const __grid_constant__ symm_extents e) {
-    enter(a);
-    run r = open_kernel(a);
+    run r = enter_kernel<0>(a);
     if (is_data())
         body_uneven_sum<SYMM_T>(r, e.part);
     else

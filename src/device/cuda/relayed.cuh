@@ -227,7 +227,12 @@ template <int N> DEV void body_ag_direct(run &r, places &at) {
         copies_end(r, at);
         return;
     }
-    const int way = trade_places(r, at, part_bytes(r.a), 1), lines = r.a->gpu.line_warps != 0,
+    say_offsets<1>(r);
+    /* Loaded while the peers' offsets are on the way. */
+    const ag_part g = ag_part_of<N>(r.a);
+    uint4 first[AG_ROWS] = {};
+    ag_load(first, g, first_chunk(g.warps, g.jobs));
+    const int way = hear_places(r, at, part_bytes(r.a), 1), lines = r.a->gpu.line_warps != 0,
               stores = !way && !lines && targets_in_windows<ALL_GATHER>(r.a, at);
     if (!way && !lines && !stores) {
         ag_relayed<N>(r, at);
@@ -235,11 +240,11 @@ template <int N> DEV void body_ag_direct(run &r, places &at) {
     }
     if (posts_begin(r, at, 0, way < 0)) return;
     if (way)
-        ag_direct<N>(r, at);
+        ag_direct<N>(r, at, g, first);
     else if (stores)
         hop_direct<ALL_GATHER, N>(r, at);
     else if (has_lines(r.a))
-        body_ag_push<N>(r);
+        ag_push<N>(r, 0);
 }
 
 /* Compiled once for all reductions, to keep the kernel small. The kernel for eight ranks has no
