@@ -8,6 +8,8 @@
 # range (small.cuh) are halves of 8 bytes, each stored by one instruction. (Stores over the range
 # are like others in machine code.)
 # And what two ranks load and reduce does not wait for a look at `over` before the next loads.
+# And two ranks' packets and lines load their epoch word right behind the wait for the kernel
+# before: compilers like to put behind it what was written ahead of it (frame.cuh).
 # Needs cuobjdump, with nvdisasm beside it: CUOBJDUMP, beside nvcc, or on PATH (where a toolkit
 # lacks them: the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
 set -u
@@ -168,6 +170,29 @@ held() { # sass, image
     END { end_function(); if (!n) print "no kernels that load" }' "$1"
 }
 
+# Kernels of two ranks in which more than a few instructions lie between that wait and the first
+# load. (The wait is an instruction of sm_90 and later.)
+late() { # sass
+    awk '
+    function end_function() {
+        if (hurried && after > 24) print arch, f, "does", after, "instructions before it loads"
+        if (hurried) n++
+        f = ""; waits = after = hurried = done = 0
+    }
+    /^[ \t]*code for sm_/ { end_function(); arch = $3; sm = substr(arch, 4) + 0 }
+    /Function :/ {
+        end_function()
+        f = $3
+        hurried = sm >= 90 && f ~ /_(ll|push_ll128)_([a-z0-9]+_)?n2$/
+        next
+    }
+    !hurried || done || $1 !~ /^\/\*[0-9a-f][0-9a-f][0-9a-f][0-9a-f]+\*\/$/ { next }
+    / ACQBULK / { waits = 1; after = 0; next }
+    / LDG?\.E\.STRONG\.SYS / && waits { done = 1; next }
+    { after++ }
+    END { end_function(); if (sm >= 90 && !n) print "no kernels of packets" }' "$1"
+}
+
 if ! ls "$build"/cuda/*.fatbin >/dev/null 2>&1; then
     t_skip "whole warps store and load lines" "needs nvcc: the build has no kernels"
 elif ! tool=$(find_tool); then
@@ -184,7 +209,7 @@ else
             { t_fail "$name" "$(cat "$dir/log")"; continue; }
         sites "$dir/$name.sass" >"$dir/$name.report"
         why=$(verdict "$dir/$name.report" && unswitched "$dir/$name.sass" "$name" &&
-            held "$dir/$name.sass" "$name")
+            held "$dir/$name.sass" "$name" && late "$dir/$name.sass")
         for arch in $archs; do
             grep -q "^sites $arch " "$dir/$name.report" || why="$why no code for $arch"
         done
@@ -214,9 +239,11 @@ else
     awk '/LDG?\.E\.128\.STRONG/ { load = 1 }
         $1 == "/*" { if (load) $2 = substr($2, 1, 3) "3f" substr($2, 6); load = 0 }
         { print }' "$dir/f32.sass" >"$dir/late_loads.sass"
-    for doctored in unswitched parts odd_stores late_loads; do
+    # The wait where the kernel lets the next one in, which is the first thing that it does.
+    sed 's/ ACQBULK / NOP /; s/ PREEXIT / ACQBULK /' "$dir/f32.sass" >"$dir/early_waits.sass"
+    for doctored in unswitched parts odd_stores late_loads early_waits; do
         refuser=unswitched
-        case $doctored in odd* | late*) refuser=held ;; esac
+        case $doctored in odd* | late*) refuser=held ;; early*) refuser=late ;; esac
         $refuser "$dir/$doctored.sass" f32 >"$dir/report"
         missed=$(for arch in $archs; do
             grep -q "^$arch " "$dir/report" || [ "${arch#sm_}" -lt 90 ] || echo "$arch"

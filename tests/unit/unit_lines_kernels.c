@@ -1,8 +1,10 @@
-/* unit_lines_kernels.c - lines (lines.cuh) of two ranks, on fibers (emu.h): buffers at any distance
- * from a multiple of 16, which nothing lies beside, so that a load of one byte too many is found.
+/* unit_lines_kernels.c - lines (lines.cuh) and packets (small.cuh) of two ranks, on fibers (emu.h).
  * Calls as they are drawn for unit_kernels. T_SEED: the first case; T_CASES: how many. One
  * thread. */
 #include "kernel_kit.h"
+
+/* Lines: buffers at any distance from a multiple of 16, which nothing lies beside, so that a load
+ * of one byte too many is found. */
 
 /* Buffers apart, or one for both; on each rank somewhere else. */
 static void place_alone(sample *s) {
@@ -46,4 +48,30 @@ static void lines_of_two_ranks_anywhere(void) {
     for (int i = 0; i < cases(300); seed++) i += one_call(seed);
 }
 
-T_MAIN(T(lines_of_two_ranks_anywhere))
+/* Packets, one call behind the other: one rank is a call ahead while a thread of the other has not
+ * read what the call before sent it. 0: the seed draws too few of them. */
+static int packets_in_series(uint64_t seed) {
+    char why[256] = "", text[1024];
+    int packets = 0;
+    draw_calls(seed);
+    for (int c = 0; k.n == 2 && c < k.calls; c++) {
+        const char *name = symm_kernels[k.call[c].plan.kernel].name;
+        packets += strcmp(name + strlen(name) - 3, "_ll") == 0;
+    }
+    if (packets >= 2) {
+        for (int c = 0; c < k.calls; c++) model_call(&k.call[c]);
+        const int failed = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        describe(text, sizeof text);
+        T_CHECKF(!failed, "T_SEED=%llu: %s;%s", (unsigned long long)seed, why, text);
+        if (!failed) windows_are_as_modelled(seed);
+    }
+    end();
+    return packets >= 2;
+}
+static void packets_of_two_ranks_call_behind_call(void) {
+    symm_reduce_init();
+    uint64_t seed = first_seed();
+    for (int i = 0; i < cases(100); seed++) i += packets_in_series(seed);
+}
+
+T_MAIN(T(lines_of_two_ranks_anywhere), T(packets_of_two_ranks_call_behind_call))
