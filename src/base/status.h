@@ -24,6 +24,9 @@ void symm_status_adopt(const char *text);
 #define SYMM_NO_SIZE \
     "without its size (set .size to sizeof before the call), or from an older header"
 
+/* What a record with settings may be besides: behind where it should start from. */
+#define SYMM_NEWER "; of a newer header no field may be set that is not known here"
+
 /* The code stands in the expression itself so that the compiler knows it is an error. */
 #define SYMM_ERR(code, ...) \
     (symm_status_set((code), __FILE__, __LINE__, __VA_ARGS__), (symmResult_t)(code))

@@ -6,6 +6,7 @@
 #include "symm_arena.h"
 #include "base/fail.h"
 #include "base/handle.h"
+#include "base/sized.h"
 #include "host/comm/comm.h"
 #include "host/heap/heap.h"
 #include "host/window/space.h"
@@ -98,7 +99,9 @@ static void show_stripes(record *r) {
 
 static symmResult_t check_config(const symmArenaConfig_t *c, uint64_t granularity) {
     if (c->size != sizeof *c)
-        return SYMM_ERR(symmInvalidArgument, "config->size=%zu: must be %zu", c->size, sizeof *c);
+        return SYMM_ERR(symmInvalidArgument,
+                        "config->size=%zu: start from SYMM_ARENA_CONFIG_INITIALIZER" SYMM_NEWER,
+                        c->size);
     if (c->flags & ~(SYMM_ARENA_SYM | SYMM_ARENA_DUMP | SYMM_ARENA_LATE))
         return SYMM_ERR(symmInvalidArgument,
                         "config->flags=%u: must be a sum of SYMM_ARENA_SYM, SYMM_ARENA_DUMP and "
@@ -200,8 +203,7 @@ symmResult_t symmArenaCreate(symmHeap_t heap, const symmArenaConfig_t *config, s
     uint64_t reserve;
     if (!arena) return SYMM_ERR(symmInvalidArgument, "arena is NULL");
     if (!heap) return SYMM_ERR(symmInvalidArgument, "heap is NULL: an arena needs memory to give");
-    if (config && config->size == sizeof c) c = *config;
-    if (config) c.size = config->size;
+    if (config && symm_sized_read(&c, sizeof c, sizeof c, config)) c.size = config->size;
     SYMM_TRY(symm_heap_pin(heap, &h));
     symmResult_t status = check_config(&c, symm_heap_granularity(h));
     if (!status) status = options_of(&c, heap, &o, &reserve);
@@ -352,28 +354,28 @@ symmResult_t symmArenaQuery(symmArena_t arena, symmArenaInfo_t *info) {
     record *r;
     struct symm_arena_counts n;
     SYMM_TRY(arena_of(arena, &r));
-    if (!info) return SYMM_ERR(symmInvalidArgument, "info is NULL");
-    if (info->size != sizeof *info)
-        return SYMM_ERR(symmInvalidArgument, "info->size=%zu: must be %zu", info->size,
-                        sizeof *info);
+    if (!symm_sized_holds(info, sizeof *info))
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     symm_arena_count(r->core, &n);
-    *info = (symmArenaInfo_t){.size = sizeof *info,
-                              .heap = r->heap_handle,
-                              .limit = r->core->limit,
-                              .held = n.held,
-                              .heldPeak = n.held_peak,
-                              .assigned = n.assigned,
-                              .used = n.used,
-                              .cached = n.kept,
-                              .largest = n.largest,
-                              .superblocks = n.supers,
-                              .largeBlocks = n.larges,
-                              .superblock = r->core->super,
-                              .threads = n.subs[SYMM_SUB_THREAD],
-                              .streams = n.subs[SYMM_SUB_STREAM],
-                              .stripes = n.subs[SYMM_SUB_STRIPE],
-                              .ended = n.subs[SYMM_SUB_ENDED],
-                              .waits = atomic_load_explicit(&r->core->waits, memory_order_relaxed)};
+    const symmArenaInfo_t i = {.size = sizeof i,
+                               .heap = r->heap_handle,
+                               .limit = r->core->limit,
+                               .held = n.held,
+                               .heldPeak = n.held_peak,
+                               .assigned = n.assigned,
+                               .used = n.used,
+                               .cached = n.kept,
+                               .largest = n.largest,
+                               .superblocks = n.supers,
+                               .largeBlocks = n.larges,
+                               .superblock = r->core->super,
+                               .threads = n.subs[SYMM_SUB_THREAD],
+                               .streams = n.subs[SYMM_SUB_STREAM],
+                               .stripes = n.subs[SYMM_SUB_STRIPE],
+                               .ended = n.subs[SYMM_SUB_ENDED],
+                               .waits =
+                                   atomic_load_explicit(&r->core->waits, memory_order_relaxed)};
+    symm_sized_answer(info, &i, sizeof i);
     return symmSuccess;
 }
 

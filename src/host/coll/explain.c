@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/handle.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "host/comm/call_log.h"
@@ -158,7 +159,7 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
     explain_no_range(&l, p.reason, sizeof p.reason);
     const size_t at = strlen(p.reason);
     symm_plan_reason(&l.env, &l.call, &l.plan, p.reason + at, sizeof p.reason - at);
-    *plan = p;
+    symm_sized_answer(plan, &p, sizeof p);
     return symmSuccess;
 }
 
@@ -170,7 +171,7 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
     symmResult_t r;
     if ((unsigned)coll >= symmNumColls) {
         r = SYMM_ERR(symmInvalidArgument, "coll=%d: must be 0 to %d", (int)coll, symmNumColls - 1);
-    } else if (!plan || plan->size < sizeof *plan) {
+    } else if (!symm_sized_holds(plan, sizeof *plan)) {
         r = SYMM_ERR(symmInvalidArgument, "plan is %s", plan ? SYMM_NO_SIZE : "NULL");
     } else {
         const symm_coll_row *row = &symm_colls[coll];

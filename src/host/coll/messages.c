@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/sized.h"
 #include "device/host/p2p.h"
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
@@ -321,7 +322,7 @@ symmResult_t symmExplainMessage(symmComm_t comm, int sends, const void *buff, si
     symm_win *win;
     SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     symmResult_t r = check(c, &m);
-    if (!r && (!plan || plan->size < sizeof *plan))
+    if (!r && !symm_sized_holds(plan, sizeof *plan))
         r = SYMM_ERR(symmInvalidArgument, "plan is %s", plan ? SYMM_NO_SIZE : "NULL");
     if (!r) {
         fill_op(c, &m, &op, &win);

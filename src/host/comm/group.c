@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "device/common/kernels.h"
 #include "host/stream/stream.h"
 #include "driver.h"
@@ -499,7 +500,7 @@ static void unsort_jobs(job *all) {
 symmResult_t symmGroupSimulateEnd(symmGroupInfo_t *info) {
     if (group.depth == 0)
         return SYMM_ERR(symmInvalidUsage, "symmGroupSimulateEnd without symmGroupStart");
-    if (!info || info->size < sizeof *info)
+    if (!symm_sized_holds(info, sizeof *info))
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     SYMM_TRY(refused());
     SYMM_ASSERT(!*group.last);
@@ -511,6 +512,6 @@ symmResult_t symmGroupSimulateEnd(symmGroupInfo_t *info) {
     unsort_jobs(group.first);
     *group.last = NULL;
     free_queues(queues);
-    if (!r) *info = told;
+    if (!r) symm_sized_answer(info, &told, sizeof told);
     return r;
 }

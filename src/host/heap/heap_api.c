@@ -2,6 +2,7 @@
  * symm_heap.h: LOCAL blocks any thread, all else as use of the communicator. */
 #include "base/handle.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "host/comm/comm.h"
 #include "host/window/space.h"
 #include "heap_int.h"
@@ -301,18 +302,19 @@ symmResult_t symmRefPtr(const symmRef_t *ref, symmComm_t comm, int rank, void **
 
 symmResult_t symmMemQuery(const void *ptr, symmMemInfo_t *info) {
     place at;
-    if (!info || info->size < sizeof *info)
+    if (!symm_sized_holds(info, sizeof *info))
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     SYMM_TRY(locate(ptr, &at));
     const symm_heap *h = at.heap;
-    *info = (symmMemInfo_t){.size = info->size,
-                            .heap = h->kind == SYMM_KIND_HEAP ? h->handle : NULL,
-                            .block = h->win.ptr + at.block.off,
-                            .bytes = at.block.bytes,
-                            .offset = at.block.off,
-                            .owner = h->comm->rank,
-                            .symmetric = at.block.zone == SYMM_ZONE_SYM,
-                            .lane = at.block.lane};
+    const symmMemInfo_t i = {.size = info->size,
+                             .heap = h->kind == SYMM_KIND_HEAP ? h->handle : NULL,
+                             .block = h->win.ptr + at.block.off,
+                             .bytes = at.block.bytes,
+                             .offset = at.block.off,
+                             .owner = h->comm->rank,
+                             .symmetric = at.block.zone == SYMM_ZONE_SYM,
+                             .lane = at.block.lane};
+    symm_sized_answer(info, &i, sizeof i);
     let_go(&at);
     return symmSuccess;
 }
@@ -320,30 +322,31 @@ symmResult_t symmMemQuery(const void *ptr, symmMemInfo_t *info) {
 symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info) {
     symm_heap *h;
     symm_place_stats s[SYMM_ZONES];
-    if (!info || info->size < sizeof *info)
+    if (!symm_sized_holds(info, sizeof *info))
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     SYMM_TRY(symm_heap_enter(heap, 0, &h));
     symm_heap_lock(h);
-    for (int i = 0; i < SYMM_ZONES; i++) symm_place_measure(h->zone[i].place, &s[i]);
-    *info = (symmHeapInfo_t){.size = info->size,
-                             .base = h->region.base,
-                             .stride = h->region.stride,
-                             .reserve = h->reserve,
-                             .symBytes = h->zone[SYMM_ZONE_SYM].bytes,
-                             .localBytes = h->zone[SYMM_ZONE_LOCAL].bytes,
-                             .symUsed = s[0].used,
-                             .localUsed = s[1].used,
-                             .symPeak = s[0].peak_used,
-                             .localPeak = s[1].peak_used,
-                             .symLargest = s[0].largest,
-                             .localLargest = s[1].largest,
-                             .blocks = s[0].blocks + s[1].blocks,
-                             .chunks = (uint64_t)(h->zone[0].count + h->zone[1].count),
-                             .uncollected = h->uncollected_bytes,
-                             .calls = h->calls,
-                             .digest = h->digest,
-                             .symSkipped = h->zone[SYMM_ZONE_SYM].skipped,
-                             .localSkipped = h->zone[SYMM_ZONE_LOCAL].skipped};
+    for (int z = 0; z < SYMM_ZONES; z++) symm_place_measure(h->zone[z].place, &s[z]);
+    const symmHeapInfo_t i = {.size = info->size,
+                              .base = h->region.base,
+                              .stride = h->region.stride,
+                              .reserve = h->reserve,
+                              .symBytes = h->zone[SYMM_ZONE_SYM].bytes,
+                              .localBytes = h->zone[SYMM_ZONE_LOCAL].bytes,
+                              .symUsed = s[0].used,
+                              .localUsed = s[1].used,
+                              .symPeak = s[0].peak_used,
+                              .localPeak = s[1].peak_used,
+                              .symLargest = s[0].largest,
+                              .localLargest = s[1].largest,
+                              .blocks = s[0].blocks + s[1].blocks,
+                              .chunks = (uint64_t)(h->zone[0].count + h->zone[1].count),
+                              .uncollected = h->uncollected_bytes,
+                              .calls = h->calls,
+                              .digest = h->digest,
+                              .symSkipped = h->zone[SYMM_ZONE_SYM].skipped,
+                              .localSkipped = h->zone[SYMM_ZONE_LOCAL].skipped};
+    symm_sized_answer(info, &i, sizeof i);
     symm_heap_unlock(h);
     symm_heap_leave(h);
     return symmSuccess;

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/handle.h"
+#include "base/sized.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
@@ -29,7 +30,8 @@ static symmResult_t check_config(const symm_comm *c, const symmHeapConfig_t *k, 
     const uint64_t g = c->caps.granularity, most = c->room;
     if (k->size != sizeof *k)
         return SYMM_ERR(symmInvalidArgument,
-                        "config.size=%zu: start from SYMM_HEAP_CONFIG_INITIALIZER", k->size);
+                        "config.size=%zu: start from SYMM_HEAP_CONFIG_INITIALIZER" SYMM_NEWER,
+                        k->size);
     if (k->fit != SYMM_FIT_FIRST && k->fit != SYMM_FIT_BEST)
         return SYMM_ERR(symmInvalidArgument,
                         "config.fit=%d: must be SYMM_FIT_FIRST or SYMM_FIT_BEST", k->fit);
@@ -204,7 +206,8 @@ static symmResult_t create_job(void *p) {
 
 symmResult_t symmHeapCreate(symmComm_t comm, const symmHeapConfig_t *config, symmHeap_t *heap) {
     create_args a = {.comm = comm, .config = SYMM_HEAP_CONFIG_INITIALIZER, .heap = heap};
-    if (config) a.config = *config;
+    if (config && symm_sized_read(&a.config, sizeof a.config, sizeof a.config, config))
+        a.config.size = config->size; /* refused where the ranks compare */
     /* Inside a group the heap is made later, so the name is copied now. */
     if (a.config.size == sizeof a.config && a.config.name)
         snprintf(a.name, sizeof a.name, "%s", a.config.name);

@@ -3,29 +3,31 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/sized.h"
 #include "memlane.h"
 
 symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info) {
     symm_memlane *l;
-    if (!info || info->size < sizeof *info)
+    if (!symm_sized_holds(info, sizeof *info))
         return SYMM_ERR(symmInvalidArgument, "symmLaneQuery: info is %s",
                         info ? SYMM_NO_SIZE : "NULL");
     SYMM_TRY(symm_memlane_enter(lane, "symmLaneQuery", &l));
     const symm_memzone *sym = &l->zone[SYMM_MEM_SYM], *local = &l->zone[SYMM_MEM_LOCAL];
-    *info = (symmLaneInfo_t){.size = info->size,
-                             .ordinal = l->ordinal,
-                             .symLive = sym->live - sym->red,
-                             .localLive = local->live - local->red,
-                             .symKept = sym->kept,
-                             .localKept = local->kept,
-                             .symPending = sym->pending,
-                             .symReserved = l->set->pool[SYMM_MEM_SYM].reserved,
-                             .localReserved = l->set->pool[SYMM_MEM_LOCAL].reserved,
-                             .allocs = l->allocs,
-                             .frees = l->frees,
-                             .epochs = l->epochs,
-                             .spared = l->spared,
-                             .follows = l->follows};
+    const symmLaneInfo_t i = {.size = info->size,
+                              .ordinal = l->ordinal,
+                              .symLive = sym->live - sym->red,
+                              .localLive = local->live - local->red,
+                              .symKept = sym->kept,
+                              .localKept = local->kept,
+                              .symPending = sym->pending,
+                              .symReserved = l->set->pool[SYMM_MEM_SYM].reserved,
+                              .localReserved = l->set->pool[SYMM_MEM_LOCAL].reserved,
+                              .allocs = l->allocs,
+                              .frees = l->frees,
+                              .epochs = l->epochs,
+                              .spared = l->spared,
+                              .follows = l->follows};
+    symm_sized_answer(info, &i, sizeof i);
     symm_memlane_leave(l);
     return symmSuccess;
 }
@@ -76,7 +78,7 @@ symmResult_t symmHeapTrimLanes(symmHeap_t heap, size_t *freed) {
 /* ---- support --------------------------------------------------------------------------------- */
 
 symmResult_t symmMemQuerySupport(symmMemSupport_t *support) {
-    if (!support || support->size < sizeof *support)
+    if (!symm_sized_holds(support, sizeof *support))
         return SYMM_ERR(symmInvalidArgument, "symmMemQuerySupport: support is %s",
                         support ? SYMM_NO_SIZE : "NULL");
     symmMemSupport_t s = {.size = support->size, .lanes = 1, .graphs = 1, .nodes = 1, .alias = 1};
@@ -89,6 +91,6 @@ symmResult_t symmMemQuerySupport(symmMemSupport_t *support) {
         }
     }
     snprintf(s.why, sizeof s.why, "%s", why);
-    *support = s;
+    symm_sized_answer(support, &s, sizeof s);
     return symmSuccess;
 }

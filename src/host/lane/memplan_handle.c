@@ -2,6 +2,7 @@
  * and destroyed. The communicator's user thread. */
 
 #include "base/handle.h"
+#include "base/sized.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "host/window/space.h"
@@ -258,21 +259,23 @@ static symm_memlane *lane_of(const symm_memplan *p) {
 }
 
 static symmResult_t add_alloc(symm_memplan *p, const symmGraphNode_t *deps, int ndeps,
-                              const symmAllocNode_t *a, const void *site, symmGraphNode_t *node,
-                              void **ptr) {
+                              const symmAllocNode_t *params, const void *site,
+                              symmGraphNode_t *node, void **ptr) {
     symm_memaccess access = {0};
+    symmAllocNode_t read = {.size = sizeof read};
+    const symmAllocNode_t *a = &read;
+    const int unread = !params || symm_sized_read(&read, sizeof read, sizeof read, params);
     int point, block;
     symmGraphNode_t made;
     symm_memlane *l = lane_of(p);
     if (!l)
         return SYMM_ERR(symmInvalidUsage, "symmMemPlanAddAllocNode: the plan's lane is destroyed");
-    if (!a || a->size < sizeof *a || !a->bytes ||
-        (a->flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP)))
+    if (unread || !a->bytes || (a->flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP)))
         return SYMM_ERR(symmInvalidArgument,
                         "symmMemPlanAddAllocNode: params: size=%zu, bytes=%llu, flags=0x%x: "
                         "size must be that of symmAllocNode_t, bytes at least 1, flags "
-                        "SYMM_ALLOC_*",
-                        a ? a->size : 0, a ? (unsigned long long)a->bytes : 0, a ? a->flags : 0);
+                        "SYMM_ALLOC_*" SYMM_NEWER,
+                        params ? params->size : 0, (unsigned long long)a->bytes, a->flags);
     if (a->bytes > SIZE_MAX / 4) /* as symmLaneAlloc */
         return SYMM_ERR(symmOutOfMemory,
                         "symmMemPlanAddAllocNode: params: bytes=%llu is more than any heap",

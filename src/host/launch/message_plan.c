@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "device/host/p2p.h"
 #include "host/comm/comm.h"
 #include "host/window/window.h"
@@ -117,5 +118,5 @@ void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_o
         snprintf(p.reason, sizeof p.reason, "in one piece through the receiver's ring");
     else
         tell_chunks(c, ring, op, win, p.reason, sizeof p.reason);
-    *plan = p;
+    symm_sized_answer(plan, &p, sizeof p);
 }

@@ -2,6 +2,7 @@
  * of any. Any thread: each call pins what it asks. */
 #include <stdio.h>
 
+#include "base/sized.h"
 #include "symm_domains.h"
 
 #include "host/comm/comm.h"
@@ -19,14 +20,14 @@ static symmResult_t count_hosts(symmComm_t comm, int *hosts) {
 
 symmResult_t symmDomainQuery(symmComm_t comm, symmDomainInfo_t *info) {
     symm_across *s;
-    if (!info || info->size < sizeof *info)
+    if (!symm_sized_holds(info, sizeof *info))
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     symmDomainInfo_t i = {.size = info->size, .domains = 1};
     if (!symm_outer_is(comm)) {
         SYMM_TRY(symmCommCount(comm, &i.ranks));
         SYMM_TRY(symmCommUserRank(comm, &i.place));
         SYMM_TRY(count_hosts(comm, &i.hosts));
-        *info = i;
+        symm_sized_answer(info, &i, sizeof i);
         return symmSuccess;
     }
     SYMM_TRY(symm_across_get(comm, &s));
@@ -37,7 +38,7 @@ symmResult_t symmDomainQuery(symmComm_t comm, symmDomainInfo_t *info) {
     snprintf(i.mover, sizeof i.mover, "%s", s->mover);
     const symmResult_t r = count_hosts(s->outer.inner, &i.hosts);
     symm_outer_put(comm);
-    if (!r) *info = i;
+    if (!r) symm_sized_answer(info, &i, sizeof i);
     return r;
 }
 
@@ -82,13 +83,13 @@ symmResult_t symmCommDomain(symmComm_t comm, symmComm_t *inside) {
 symmResult_t symm_across_info(symmComm_t comm, symmCommInfo_t *info) {
     symm_across *s;
     SYMM_TRY(symm_across_get(comm, &s));
-    symmCommInfo_t i = {.size = info->size};
+    symmCommInfo_t i = {.size = sizeof i};
     const symmResult_t r = symmCommQuery(s->outer.inner, &i);
     i.rank = s->map.rank;
     i.nranks = s->map.nranks;
     i.domainSize = s->map.size;
     symm_outer_put(comm);
-    if (!r) *info = i;
+    if (!r) symm_sized_answer(info, &i, sizeof i);
     return r;
 }
 

@@ -1,6 +1,7 @@
 /* comm_query.c - what a program asks of a communicator. Any thread: each call is a visit. */
 #include <stdio.h>
 
+#include "base/sized.h"
 #include "host/comm/comm.h"
 #include "host/comm/outer.h"
 #include "host/heap/heap_int.h"
@@ -54,7 +55,7 @@ symmResult_t symmCommDevice(symmComm_t comm, int *device) {
 
 symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
     symm_comm *c;
-    if (!info || info->size < sizeof *info)
+    if (!symm_sized_holds(info, sizeof *info))
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     if (symm_outer_is(comm)) return symm_across_info(comm, info);
     SYMM_TRY(symm_comm_visit_made(comm, &c));
@@ -77,13 +78,13 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
     snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->bootstrap ? c->bootstrap : "");
     snprintf(i.name, sizeof i.name, "%s", c->name);
     symm_comm_unvisit(c);
-    *info = i;
+    symm_sized_answer(info, &i, sizeof i);
     return symmSuccess;
 }
 
 symmResult_t symmCommMemQuery(symmComm_t comm, symmCommMem_t *mem) {
     symm_comm *c;
-    if (!mem || mem->size < sizeof *mem)
+    if (!symm_sized_holds(mem, sizeof *mem))
         return SYMM_ERR(symmInvalidArgument, "mem is %s", mem ? SYMM_NO_SIZE : "NULL");
     SYMM_TRY(symm_comm_visit_made(comm, &c));
     symmCommMem_t m = {.size = mem->size,
@@ -93,6 +94,6 @@ symmResult_t symmCommMemQuery(symmComm_t comm, symmCommMem_t *mem) {
     m.windowBytes = atomic_load_explicit(&c->windows.bytes, memory_order_relaxed);
     m.addressBytes = symm_space_taken(c->space, &m.droppedBytes);
     symm_comm_unvisit(c);
-    *mem = m;
+    symm_sized_answer(mem, &m, sizeof m);
     return symmSuccess;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/handle.h"
+#include "base/sized.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
 #include "host/gpu/setup.h"
@@ -49,7 +50,8 @@ static symmResult_t check_config(const create_args *a) {
     if (!a->vec) return SYMM_ERR(symmInvalidArgument, "vec is NULL");
     if (a->config.size != sizeof a->config)
         return SYMM_ERR(symmInvalidArgument,
-                        "config.size=%zu: start from SYMM_VEC_CONFIG_INITIALIZER", a->config.size);
+                        "config.size=%zu: start from SYMM_VEC_CONFIG_INITIALIZER" SYMM_NEWER,
+                        a->config.size);
     if (a->config.flags & ~SYMM_VEC_FIXED)
         return SYMM_ERR(symmInvalidArgument, "config.flags=%u: must be 0 or SYMM_VEC_FIXED",
                         a->config.flags);
@@ -74,7 +76,8 @@ static symmResult_t create_job(void *p) {
 
 symmResult_t symmVecCreate(symmComm_t comm, const symmVecConfig_t *config, symmVec_t *vec) {
     create_args a = {.comm = comm, .config = SYMM_VEC_CONFIG_INITIALIZER, .vec = vec};
-    if (config) a.config = *config;
+    if (config && symm_sized_read(&a.config, sizeof a.config, sizeof a.config, config))
+        a.config.size = config->size; /* refused where the ranks compare */
     if (a.config.size == sizeof a.config && a.config.name)
         snprintf(a.name, sizeof a.name, "%s", a.config.name);
     return symm_comm_run(comm, create_job, &a, sizeof a);

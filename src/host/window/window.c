@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/handle.h"
+#include "base/sized.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
@@ -442,7 +443,7 @@ static uint64_t shortest(const symm_win *w) {
 }
 
 static symmResult_t query(const symm_win *w, symmWindowInfo_t *info) {
-    if (!info || info->size < sizeof *info)
+    if (!symm_sized_holds(info, sizeof *info))
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     symmWindowInfo_t i = {.size = info->size,
                           .userPtr = w->ptr,
@@ -456,7 +457,7 @@ static symmResult_t query(const symm_win *w, symmWindowInfo_t *info) {
         i.slotOffset = w->slot->off;
         i.references = symm_slot_refs(w->comm->space, w->slot, &i.slotBytes);
     }
-    *info = i;
+    symm_sized_answer(info, &i, sizeof i);
     return symmSuccess;
 }
 
