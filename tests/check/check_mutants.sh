@@ -60,6 +60,7 @@ reached() {
     nccl-tests-plugin/*.h) ls nccl-tests-plugin/*.c ;;
     */colls.h | */launch.h) echo src/host/launch/launch_host.c src/host/launch/launch_gpu.c ;;
     src/device/common/records.h) echo tests/fake/emu_kernels.cc src/host/coll/plan_gpu.c ;;
+    src/base/sized.h) grep -rl '^#include "base/sized.h"' src/host ;;
     src/host/across/domains.h) echo src/host/across/*.c src/host/life/comm_across.c ;;
     src/device/host/dev.h) echo $bodies src/device/host/wait.c ;;
     *) echo "$1" ;;
