@@ -221,7 +221,7 @@ static void gpus_plan_by_it(void) {
     symm_plan p = plan_at(&env, symmCollAllReduce, 98304);
     T_CHECK(p.kernel == SYMM_KERNEL_AR_LL && p.source == SYMM_PLAN_MEASURED);
     T_EQ(p.ctas, 32);
-    p = plan_at(&env, symmCollAllReduce, 98305); /* built in: LL up to 160 KB */
+    p = plan_at(&env, symmCollAllReduce, 98305); /* built in: lines */
     T_CHECK(p.kernel == SYMM_KERNEL_AR_DIRECT && p.source == SYMM_PLAN_MEASURED);
     T_EQ(plan_at(&env, symmCollAllReduce, 1 << 30).ctas, 64);
     T_EQ(plan_at(&env, symmCollBroadcast, 512).source, SYMM_PLAN_MEASURED);

@@ -137,7 +137,7 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
     for (int q = 1; q < a->nranks; q++) tell(a, peer_of(a->rank, a->nranks, q), word, late, 0);
     /* Later kernels see this without asking the host, which takes a millisecond with many warps. A
      * kernel that finds our announcements must not write memory that is the user's again. Written
-     * after the reason; pairs with look_over in open_kernel and elsewhere. The reason comes before,
+     * after the reason; pairs with look_over in epoch_word and elsewhere. The reason comes before,
      * so that a kernel that has left by `over`, and its host, find it. */
     __threadfence_system();
     for (int p = 0; p < a->nranks; p++) put4(&ctl_of(a, p)->over, 1);
@@ -222,8 +222,8 @@ static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t e
     return LEAVING;
 }
 
-/* Looks again whether a kernel has left: in each poll for a peer's offsets, and before each piece
- * that is stored into a window without a wait for its owner. A rank that has aborted may reuse its
+/* Looks again whether a kernel has left: in each poll for a peer's offsets, and before each further
+ * piece that is stored into a window without a wait for its owner. A rank that has aborted may reuse its
  * memory as soon as its own kernels have ended, which they do after they have set `over`. The load
  * is begun before other loads, whose time hides its own. */
 DEV void look_over(run &r) {

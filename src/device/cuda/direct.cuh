@@ -129,7 +129,8 @@ DEV int has_arrived(uint32_t word, uint32_t epoch) {
  *
  * The wait is relaxed, as this kernel reads nothing behind it. What the peer has stored is in this
  * rank's memory, because the peer releases; whoever reads it comes behind the end of this kernel,
- * which orders as a fence does. */
+ * which orders as a fence does. But the next call on another stream comes behind the done words of
+ * an eager one (close_kernel): so that acquires, before it writes them. */
 DEV void arrive_and_wait(run &r) {
     const symm_args *a = r.a;
     /* Orders the stores of all data threads of the CTA before the release below, which is
@@ -152,6 +153,7 @@ DEV void arrive_and_wait(run &r) {
         uint64_t since = 0;
         while (p != a->rank && !has_arrived((uint32_t)get8(word), r.epoch))
             if (poll_again(r, polls, p, SYMM_STAGE_ARRIVE, since)) return;
+        if (a->gpu.serial) (void)take8(word);
     }
 }
 

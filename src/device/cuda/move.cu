@@ -76,9 +76,9 @@ extern "C" __global__ void symm_nothing(void) {
 KERNEL(all_gather_local, n1, SYMM_GPU_THREADS, body_ag_local)
 
 /* Entry and exit are the barrier. What kernels before it have stored, over any link, comes before
- * the signatures. The wait of enter_grid, or the end of the kernel before, makes it visible to this
- * grid. The signatures are released and acquired, which makes it visible to kernels after the
- * barrier on the other GPUs. (That wait alone may do so: gpu_litmus would show it, on two GPUs.) */
+ * the signatures. wait_grid, or the end of the kernel before, makes it visible to this grid. The
+ * signatures are released and acquired, which makes it visible to kernels after the barrier on the
+ * other GPUs. (That wait alone may do so: gpu_litmus would show it, on two GPUs.) */
 extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
     symm_barrier_word_n0(const __grid_constant__ symm_args a) {
     run r = enter_kernel<1>(a);

@@ -83,7 +83,7 @@ DEV void enter_grid(uint32_t apart) {
 /* ---- loads of user memory -------------------------------------------------------------------- */
 
 /* Loads of what an earlier kernel or a peer wrote: past L1; volatile, so that none is moved ahead
- * of the wait of enter_grid. */
+ * of wait_grid. */
 DEV uint4 load16(const char *p) {
     uint4 v;
     asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
