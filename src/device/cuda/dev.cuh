@@ -223,9 +223,9 @@ static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t e
 }
 
 /* Looks again whether a kernel has left: in each poll for a peer's offsets, and before each further
- * piece that is stored into a window without a wait for its owner. A rank that has aborted may reuse its
- * memory as soon as its own kernels have ended, which they do after they have set `over`. The load
- * is begun before other loads, whose time hides its own. */
+ * piece that is stored into a window without a wait for its owner. A rank that has aborted may
+ * reuse its memory as soon as its own kernels have ended, which they do after they have set `over`.
+ * The load is begun before other loads, whose time hides its own. */
 DEV void look_over(run &r) {
     r.over = (int)get4(&r.ctl->over); /* pairs with leave */
 }

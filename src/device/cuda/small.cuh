@@ -1,7 +1,7 @@
 /* small.cuh - small messages in LL packets: 8 bytes of data and two copies of the epoch in one
  * store to each peer. One-shot. Ranks share only scratch, so buffers may be anywhere. A packet's
- * epoch pairs ll_put with ll_recv_at and ll_gather. Also the kernels for one rank. GPU code: the data
- * threads run it. */
+ * epoch pairs ll_put with ll_recv_at and ll_gather. Also the kernels for one rank. GPU code: the
+ * data threads run it. */
 #ifndef SYMM_CUDA_SMALL_CUH_
 #define SYMM_CUDA_SMALL_CUH_
 
