@@ -46,10 +46,9 @@
 /* Integers, of which the switch has the greatest and the least too. */
 #undef SYMM_TNAME
 #define SYMM_TNAME i32
-KERNEL_POSTS(all_reduce_multicast, n0, THREADS(0), body_ar_multicast<symmInt32>)
-KERNEL_POSTS(reduce_scatter_multicast, n0, THREADS(0),
-             body_hop_reduce_multicast<REDUCE_SCATTER, symmInt32>)
-KERNEL_POSTS(reduce_multicast, n0, THREADS(0), body_hop_reduce_multicast<REDUCE, symmInt32>)
+KERNEL_POSTS(all_reduce_multicast, 0, body_ar_multicast<symmInt32>)
+KERNEL_POSTS(reduce_scatter_multicast, 0, body_hop_reduce_multicast<REDUCE_SCATTER, symmInt32>)
+KERNEL_POSTS(reduce_multicast, 0, body_hop_reduce_multicast<REDUCE, symmInt32>)
 
 /* What joins the results of domains; src: its argument, in memory of the host. */
 #define JOINS(type)                                           \

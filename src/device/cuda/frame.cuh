@@ -204,17 +204,17 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
         close_kernel(r);                 \
     }
 
-/* With a last warp that posts (staged.cuh). Those of four and eight ranks have no registers for
- * what is calculated ahead. */
-#define KERNEL_POSTS(row, tag, threads, ...)                    \
-    KERNEL_ENTRY(row, tag, threads, 1) {                        \
-        CTA_SHARED(places, at);                                 \
-        run r = enter_kernel<(threads) == SYMM_GPU_THREADS>(a); \
-        if (is_data())                                          \
-            __VA_ARGS__(r, at);                                 \
-        else                                                    \
-            post_turns(r, at);                                  \
-        close_kernel(r);                                        \
+/* With a last warp that posts (staged.cuh). Those of more ranks than two have no registers for what
+ * is calculated ahead. */
+#define KERNEL_POSTS(row, N, ...)            \
+    KERNEL_ENTRY(row, n##N, THREADS(N), 1) { \
+        CTA_SHARED(places, at);              \
+        run r = enter_kernel<(N) == 2>(a);   \
+        if (is_data())                       \
+            __VA_ARGS__(r, at);              \
+        else                                 \
+            post_turns(r, at);               \
+        close_kernel(r);                     \
     }
 
 /* What a thread sends first is placed before anything is waited for, loaded while the epoch word is

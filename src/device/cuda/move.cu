@@ -29,21 +29,21 @@
 #define RANKS(N)                                                            \
     KERNEL_LL(all_gather_ll, N, (place_first<N, 0>), body_ag_ll<N>)         \
     KERNEL_LINES(all_gather_push_ll128, N, place_lines<N>, body_ag_push<N>) \
-    KERNEL_POSTS(all_gather_direct, n##N, THREADS(N), body_ag_direct<N>)
+    KERNEL_POSTS(all_gather_direct, N, body_ag_direct<N>)
 
 /* Shapes whose data crosses once (shape.cuh). */
 #define HOPS(row, S, N)                                       \
     KERNEL_LL(row##_ll, N, (place_parts<S, N>), HOP_LL(S, N)) \
     KERNEL_LINES(row##_push_ll128, N, (place_part_lines<S, N>), HOP_LINES(S, N))
-#define SHAPES(N)                                                                 \
-    HOPS(alltoall, ALLTOALL, N)                                                   \
-    HOPS(broadcast, BROADCAST, N)                                                 \
-    HOPS(gather, GATHER, N)                                                       \
-    HOPS(scatter, SCATTER, N)                                                     \
-    KERNEL_POSTS(alltoall_direct, n##N, THREADS(N), body_hop_direct<ALLTOALL, N>) \
-    KERNEL_POSTS(broadcast_2hop_direct, n##N, THREADS(N), body_broadcast<N>)      \
-    KERNEL_POSTS(gather_direct, n##N, THREADS(N), body_hop_direct<GATHER, N>)     \
-    KERNEL_POSTS(scatter_direct, n##N, THREADS(N), body_hop_direct<SCATTER, N>)
+#define SHAPES(N)                                                  \
+    HOPS(alltoall, ALLTOALL, N)                                    \
+    HOPS(broadcast, BROADCAST, N)                                  \
+    HOPS(gather, GATHER, N)                                        \
+    HOPS(scatter, SCATTER, N)                                      \
+    KERNEL_POSTS(alltoall_direct, N, body_hop_direct<ALLTOALL, N>) \
+    KERNEL_POSTS(broadcast_2hop_direct, N, body_broadcast<N>)      \
+    KERNEL_POSTS(gather_direct, N, body_hop_direct<GATHER, N>)     \
+    KERNEL_POSTS(scatter_direct, N, body_hop_direct<SCATTER, N>)
 
 RANKS(2)
 RANKS(4)
@@ -62,8 +62,8 @@ ROOTED_SHOTS(8)
 ROOTED_SHOTS(0)
 
 /* Over the multicast range. */
-KERNEL_POSTS(all_gather_multicast, n0, THREADS(0), body_ag_multicast)
-KERNEL_POSTS(broadcast_multicast, n0, THREADS(0), body_broadcast_multicast)
+KERNEL_POSTS(all_gather_multicast, 0, body_ag_multicast)
+KERNEL_POSTS(broadcast_multicast, 0, body_broadcast_multicast)
 
 KERNEL_PARTS(all_gatherv_direct)
 KERNEL_PARTS(alltoallv_direct)

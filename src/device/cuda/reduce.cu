@@ -27,18 +27,17 @@
     KERNEL_LL(all_reduce_ll, N, (place_first<N, 0>), body_ar_ll<SYMM_T, N, 0>)                    \
     KERNEL_LINES(all_reduce_push_ll128, N, place_lines<LINES(N)>, body_ar_push<SYMM_T, LINES(N)>) \
     KERNEL(all_reduce_2shot_ll128, n##N, SHOT_THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>)      \
-    KERNEL_POSTS(all_reduce_direct, n##N, THREADS(N), body_ar_direct<SYMM_T, LINES(N)>)
+    KERNEL_POSTS(all_reduce_direct, N, body_ar_direct<SYMM_T, LINES(N)>)
 /* Shapes whose data crosses once (shape.cuh). */
 #define HOPS(row, S, N)                                                    \
     KERNEL_LL(row##_ll, N, (place_parts<S, N>), body_hop_ll<S, SYMM_T, N>) \
     KERNEL_LINES(row##_push_ll128, N, (place_part_lines<S, LINES(N)>),     \
                  body_hop_lines<S, SYMM_T, LINES(N)>)
-#define SHAPES(N)                                                   \
-    HOPS(reduce_scatter, REDUCE_SCATTER, N)                         \
-    HOPS(reduce, REDUCE, N)                                         \
-    KERNEL_POSTS(reduce_scatter_staged, n##N, THREADS(N),           \
-                 body_hop_reduce<REDUCE_SCATTER, SYMM_T, LINES(N)>) \
-    KERNEL_POSTS(reduce_2hop_direct, n##N, THREADS(N), body_reduce_large<SYMM_T, TWO_HOPS(N)>)
+#define SHAPES(N)                                                                             \
+    HOPS(reduce_scatter, REDUCE_SCATTER, N)                                                   \
+    HOPS(reduce, REDUCE, N)                                                                   \
+    KERNEL_POSTS(reduce_scatter_staged, N, body_hop_reduce<REDUCE_SCATTER, SYMM_T, LINES(N)>) \
+    KERNEL_POSTS(reduce_2hop_direct, N, body_reduce_large<SYMM_T, TWO_HOPS(N)>)
 
 RANKS(2)
 RANKS(4)
@@ -58,10 +57,9 @@ ROOTED_SHOTS(0)
 KERNEL_LL(all_reduce_multicast_packet, 4, (place_first<4, 1>), body_ar_ll<SYMM_T, 4, 1>)
 KERNEL_LL(all_reduce_multicast_packet, 8, (place_first<8, 1>), body_ar_ll<SYMM_T, 8, 1>)
 KERNEL_LL(all_reduce_multicast_packet, 0, (place_first<0, 1>), body_ar_ll<SYMM_T, 0, 1>)
-KERNEL_POSTS(all_reduce_multicast, n0, THREADS(0), body_ar_multicast<SYMM_T>)
-KERNEL_POSTS(reduce_scatter_multicast, n0, THREADS(0),
-             body_hop_reduce_multicast<REDUCE_SCATTER, SYMM_T>)
-KERNEL_POSTS(reduce_multicast, n0, THREADS(0), body_hop_reduce_multicast<REDUCE, SYMM_T>)
+KERNEL_POSTS(all_reduce_multicast, 0, body_ar_multicast<SYMM_T>)
+KERNEL_POSTS(reduce_scatter_multicast, 0, body_hop_reduce_multicast<REDUCE_SCATTER, SYMM_T>)
+KERNEL_POSTS(reduce_multicast, 0, body_hop_reduce_multicast<REDUCE, SYMM_T>)
 KERNEL(all_reduce_local, n1, SYMM_GPU_THREADS, body_ar_local<SYMM_T>)
 
 /* With a count per rank, for any number of ranks. */
