@@ -79,6 +79,7 @@ static void newer_programs_are_answered(void) {
     ASK(symmDomainInfo_t, symmDomainQuery(comm, record));
     ASK(symmExplain_t,
         symmExplain(comm, symmCollAllReduce, buf, buf, 4, symmInt32, symmSum, 0, record));
+    ASK(symmExplain_t, symmExplainMessage(comm, 1, buf, 4, symmInt32, 0, record));
     T_OK(symmGroupStart());
     ASK(symmGroupInfo_t, symmGroupSimulateEnd(record));
     T_OK(symmGroupEnd());

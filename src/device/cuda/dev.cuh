@@ -34,8 +34,9 @@ struct run { /* one thread of a kernel at work */
      * waits for leaves. */
     int over;
     int loads; /* it stores nothing at a peer: arrive_and_wait */
-    char
-        *said; /* the last warp: where this lane's first peer finds its signature, at even epochs */
+    /* The last warp: where this lane's first peer finds its signature, at even epochs. 0: it has
+     * nothing to say. */
+    char *said;
 };
 
 /* First thing in every kernel that has no epoch. */

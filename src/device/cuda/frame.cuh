@@ -31,7 +31,8 @@ DEV unsigned data_threads(void) {
  * and kept there by `anew`: behind the word each instruction is time that every call takes.
  *   begin_kernel  addresses
  *   epoch_word    the wait for the kernel before, and the first loads
- *   open_kernel   the epoch */
+ *   open_kernel   the epoch
+ * HURRY: the addresses here, too, are kept. Kernels without registers for that go without. */
 DEV run begin_kernel(const symm_args &a) {
     run r;
     let_next(a.flags & SYMM_ARG_APART);
