@@ -12,7 +12,7 @@
  *    NCCL's order. Out-parameters are written only on success or with symmInProgress.
  *  - Sizes are size_t, flags are unsigned; symmCommShrink, symmCommRevoke and symmWindowRegister
  *    take int, as in NCCL.
- *  - Info structs: the caller sets `size` to sizeof, the call fills in the rest (0: not known here).
+ *  - Info structs: the caller sets `size` to sizeof, the call fills in the rest (0: not known).
  *  - Any call may return symmInvalidArgument (a handle that is not live, NULL where a pointer is
  *    needed, a value out of range) and symmOutOfMemory. A call that needs peers may also return
  *    symmRemoteError, symmTimeout, symmAborted, symmMismatch, symmSystemError, symmFdLimit and
