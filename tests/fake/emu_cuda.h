@@ -187,5 +187,15 @@ DEV int get_whole_warp(uint4 &v, const void *p, int wanted) {
     v = emu_undefined();
     return emu_warp_load((void *)&v, wanted ? p : (const void *)0);
 }
+DEV int put_whole_warps(char *p, unsigned step, const uint4 (&v)[4], unsigned count) {
+    int apart = put_whole_warp(p, v[0]);
+    for (unsigned i = 1; !apart && i < count; i++) apart = put_whole_warp(p + i * step, v[i]);
+    return apart;
+}
+DEV int get_whole_warps(uint4 (&v)[4], const char *p, unsigned step, unsigned count) {
+    int apart = 0;
+    for (unsigned i = 0; i < 4; i++) apart |= get_whole_warp(v[i], p + i * step, i < count);
+    return apart;
+}
 
 #endif

@@ -446,6 +446,13 @@ DEV void line_put(void *p, uint4 v, int flags) {
     }
     __syncwarp();
 }
+/* The same of `count` lines, up to four, `step` apart, by one vote. */
+DEV void lines_put(char *p, unsigned step, const uint4 (&v)[4], unsigned count, int flags) {
+    if (!count || !put_whole_warps(p, step, v, count)) return;
+#pragma unroll 1
+    for (unsigned i = 0; i < count; i++)
+        line_put(p + i * step, i == 0 ? v[0] : i == 1 ? v[1] : i == 2 ? v[2] : v[3], flags);
+}
 /* One look at up to N of a warp's lines, `step` apart, but for line `skip`. 1: the warp was not
  * whole; then only the flags are read, and the lines are to be read again behind them (lines_read):
  * so what a torn read could do does not matter. */
@@ -479,6 +486,24 @@ DEV int line_wait(run &r, const char *at, int flags, uint64_t flag, int peer, in
     if (apart) lines_read(one, at, 0, 1, -1);
     v = one[0];
     return 0;
+}
+/* The same of `count` lines, up to four, `step` apart, by one vote. */
+DEV int lines_wait(run &r, const char *at, unsigned step, unsigned count, int flags, uint64_t flag,
+                   int peer, uint4 (&v)[4]) {
+    uint32_t polls = 0;
+    uint64_t since = 0;
+    for (;;) {
+        int stale = 0;
+        const int apart = get_whole_warps(v, at, step, count);
+        if (apart) lines_look(v, at, step, (int)count, -1, flags);
+#pragma unroll
+        for (unsigned i = 0; i < 4; i++) stale |= i < count && line_stale(v[i], flags, flag);
+        if (!__any_sync(0xffffffffu, stale)) {
+            if (apart) lines_read(v, at, step, (int)count, -1);
+            return 0;
+        }
+        if (warp_poll_again(r, polls, peer, SYMM_STAGE_PACKET, since)) return 1;
+    }
 }
 
 #endif

@@ -78,6 +78,10 @@ DEV void store_line(char *base, const uint32_t (&v)[4], uint64_t at, uint64_t en
 DEV void to_words(uint32_t (&w)[4], uint4 v) {
     w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
 }
+DEV void copy_words(uint32_t (&to)[4], const uint32_t (&from)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[i] = from[i];
+}
 
 template <int N>
 DEV void line_send(run &r, const warp_work &w, uint32_t use, unsigned j, int phase,
@@ -156,22 +160,9 @@ DEV void store_lines(char *base, const uint32_t (&v)[MOST][4], const line_run &l
 /* The lines from rank p, polled together. All lanes together. 1: leave. */
 DEV int lines_recv(run &r, const warp_work &w, const line_run &l, int phase, int p,
                    uint4 (&v)[LINES_AT_ONCE]) {
-    const char *at = line_slot(r, r.a->rank, phase, p) + line_at(w, l.use, l.j);
-    const uint64_t flag = line_flag(r, l.use), step = (uint64_t)(unsigned)w.warps * LINE_BYTES;
-    uint32_t polls = 0;
-    uint64_t since = 0;
-    int apart;
-    for (;;) {
-        int stale = 0;
-        apart = lines_look(v, at, step, (int)l.count, -1, w.mine.flags);
-#pragma unroll
-        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-            stale |= i < l.count && line_stale(v[i], w.mine.flags, flag);
-        if (!__any_sync(0xffffffffu, stale)) break;
-        if (warp_poll_again(r, polls, p, SYMM_STAGE_PACKET, since)) return 1;
-    }
-    if (apart) lines_read(v, at, step, (int)l.count, -1);
-    return 0;
+    return lines_wait(r, line_slot(r, r.a->rank, phase, p) + line_at(w, l.use, l.j),
+                      (unsigned)w.warps * LINE_BYTES, l.count, w.mine.flags, line_flag(r, l.use), p,
+                      v);
 }
 /* A run of lines from rank p, copied to `to`. 1: leave. */
 DEV int run_copy(run &r, const warp_work &w, const line_run &l, int phase, int p, char *to,
@@ -191,12 +182,12 @@ DEV int line_copy(run &r, const warp_work &w, const line_run &l, int phase, int 
     store_line(to, v, l.at, bytes, w.mine, align);
     return 0;
 }
-/* The lines of an item from rank p, to the `bytes` at `to`. 1: leave. */
+/* The lines of an item, from line j on, from rank p, to the `bytes` at `to`. 1: leave. */
 DEV int lines_take(run &r, const warp_work &w, uint32_t use, unsigned lines, int phase, int p,
-                   char *to, uint64_t bytes) {
+                   char *to, uint64_t bytes, unsigned j = 0) {
     const int align = alignment(to);
 #pragma unroll 1
-    for (unsigned j = 0; j < lines;) {
+    while (j < lines) {
         const line_run l = whole_or_one(lines_from(w, use, j, lines, bytes, align));
         if (l.whole ? run_copy(r, w, l, phase, p, to, bytes)
                     : line_copy(r, w, l, phase, p, to, bytes, align))
@@ -279,8 +270,9 @@ template <int T, int OP> DEV void pair_reduce(const run &r, uint32_t (&own)[4], 
     to_words(first, got);
 #pragma unroll
     for (int b = 0; b < 4; b++) {
-        second[b] = a->rank ? own[b] : first[b];
-        first[b] = a->rank ? first[b] : own[b];
+        const int swap = OP != SYMM_OP_SUM && !a->rank; /* a sum of two is the same either way */
+        second[b] = swap ? first[b] : own[b];
+        first[b] = swap ? own[b] : first[b];
     }
     sum.first((int)a->op, first, scale_of<T, OP>(r, 0));
     sum.step((int)a->op, second, scale_of<T, OP>(r, 1));
@@ -295,20 +287,6 @@ struct line_buffers {
 };
 DEV line_buffers buffers_of(const char *src, char *dst, uint64_t bytes) {
     return {src, dst, bytes, alignment(src), alignment(dst)};
-}
-/* Reduces a run of lines of two ranks: own data and the peer's of phase 0. Own data is loaded with
- * the first look at the peer's: behind the wait it would be another trip to memory. 1: leave. */
-template <int T, int OP>
-DEV int run_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
-    uint32_t own[LINES_AT_ONCE][4] = {};
-    uint4 v[LINES_AT_ONCE] = {};
-    load_lines(own, b.src, l, b.bytes, w.mine);
-    if (lines_recv(r, w, l, 0, 1 - r.a->rank, v)) return 1;
-#pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        if (i < l.count) pair_reduce<T, OP>(r, own[i], v[i]);
-    store_lines(b.dst, own, l, b.bytes, w.mine);
-    return 0;
 }
 /* The reduction of a line: own data `own`, which becomes the result, and every peer's. */
 template <int T, int N, int OP>
@@ -390,84 +368,17 @@ DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buf
         store_line(b.dst, own, l.at, b.bytes, w.mine, b.out);
     return 0;
 }
-/* All lines of item k. Lines of more ranks than two are together themselves, one of each. Small
- * elements have no registers for more, those of 2 bytes where any reduction is compiled in; nor
- * have two ranks that send the result on. */
+/* All lines of item k from line j on, one by one. Lines of more ranks than two are together
+ * themselves, one of each; those of two go in runs where they can (pair_lines.cuh). */
 template <int T, int N, int OP, int SENDS = SENDS_NOT>
-DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, const line_buffers &b) {
-    constexpr int runs = N == 2 && !SENDS && elem<T>::BYTES > (OP == ANY_OP ? 2 : 1);
+DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, const line_buffers &b,
+                    unsigned j = 0) {
 #pragma unroll 1
-    for (unsigned j = 0; j < lines;) {
-        const int align = runs && b.in == b.out ? b.in : 0;
-        const line_run l = whole_or_one(lines_from(w, k, j, lines, b.bytes, align));
-        if (runs && l.whole ? run_reduce<T, OP>(r, w, l, b)
-                            : one_reduce<T, N, OP, SENDS>(r, w, l, b))
-            return 1;
-        j += l.count;
+    for (; j < lines; j++) {
+        const line_run l = whole_or_one(lines_from(w, k, j, lines, b.bytes, 0));
+        if (one_reduce<T, N, OP, SENDS>(r, w, l, b)) return 1;
     }
     return 0;
-}
-
-/* Two ranks: what of item 0 goes first, whole lines that are loaded while the epoch word is on the
- * way. Where they are and where they go is known before the kernel begins (frame.cuh). Of more
- * ranks, and of what is not whole, there is nothing. */
-template <int N> struct first_lines {
-    unsigned count;
-    const char *at;      /* this lane's first piece */
-    uint64_t left, next; /* of the buffer from there, and to the lane's piece of the next line */
-    uint32_t v[N == 2 ? LINES_AT_ONCE : 1][4];
-    char *to;           /* at even epochs */
-    uint64_t odd, step; /* from there to that of odd ones, and to the next line */
-};
-/* src: the part of `bytes` that goes to the peer; gives: it does. */
-template <int N>
-DEV first_lines<N> lines_first(const symm_args &a, const char *src, uint64_t bytes, int gives) {
-    first_lines<N> f = {};
-    if (N != 2) return f;
-    const warp_work w = warp_of(&a, 1);
-    const uint64_t from = data_at(w, 0, 0), slot = a.scratch.gpu.line_slot;
-    f.next = (uint64_t)(unsigned)w.warps * LINE_DATA;
-#pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        f.count += i < w.lines && from + i * f.next < bytes;
-    const int whole = bytes % 16 == 0 || from + (f.count - 1) * f.next + LINE_DATA <= bytes;
-    if (!is_data() || !gives || !whole || alignment(src) != 16) f.count = 0;
-    const unsigned at = (unsigned)w.mine.at - upper_of(w.mine);
-    f.at = anew(src + from + at);
-    f.left = bytes - from > at ? bytes - from - at : 0;
-    f.to = anew(flat(&a, 1 - a.rank,
-                     a.scratch.gpu.line_off + 2 * (unsigned)a.rank * slot +
-                         (uint64_t)(unsigned)w.warp * LINE_BYTES + (unsigned)w.lane * 16));
-    f.odd = anew(4 * slot), f.step = (uint64_t)(unsigned)w.warps * LINE_BYTES;
-    f.count = (unsigned)anew((int)f.count);
-    return f;
-}
-template <int N> DEV first_lines<N> place_lines(const symm_args &a) {
-    return lines_first<N>(a, (const char *)a.src, a.count * a.esize, 1);
-}
-template <int N> DEV uint64_t known_of(const first_lines<N> &f) {
-    return N != 2
-               ? 0
-               : (uint64_t)(uintptr_t)f.at | (uint64_t)(uintptr_t)f.to | f.odd | f.count | f.left;
-}
-template <int N> DEV void load_first(const symm_args &, first_lines<N> &f) {
-#pragma unroll
-    for (unsigned i = 0; N == 2 && i < LINES_AT_ONCE; i++)
-        load16_if(f.v[N == 2 ? i : 0], f.at + i * f.next, i < f.count && i * f.next < f.left);
-}
-/* Sends them. Returns how many. */
-template <int N> DEV unsigned send_first(run &r, first_lines<N> &f) {
-    const piece mine = lane_piece((int)(threadIdx.x & 31u));
-    if (N != 2 || !f.count) return 0;
-    if (r.epoch & 1u) f.to += f.odd;
-#pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++) {
-        lower(f.v[N == 2 ? i : 0], upper_of(mine));
-        if (i < f.count)
-            line_put(f.to + i * f.step, line_pack(f.v[N == 2 ? i : 0], mine.flags, line_flag(r, 0)),
-                     mine.flags);
-    }
-    return f.count;
 }
 
 /* The lines of item k from line j on to every peer. */
@@ -489,45 +400,32 @@ DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int i
     }
 }
 
+/* Where the rest of a message begins: an item, and a line of it. */
+struct line_rest {
+    uint32_t use;
+    unsigned j;
+    int some; /* 1: there is some */
+};
 /* Items of a message whose warps' shares end at `bytes`: each is sent one item ahead of being
- * taken. take: 1: leave. sent: lines of item 0 that have been. Four ranks send the first item where
- * they send the others, which takes fewer registers. Two, whose lines go four together, lose by it
- * (docs/performance.md). */
+ * taken. take: 1: leave. rest: where it begins. Four ranks send the first item where they send the
+ * others, which takes fewer registers. */
 template <int N, class SEND, class TAKE>
-DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take, unsigned sent = 0) {
+DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take,
+                     const line_rest &rest = {}) {
     if (N == 4) {
 #pragma unroll 1
         for (uint32_t next = 0; !next || data_at(w, next - 1, 0) < bytes; next++) {
             send(next, 0);
-            if (next && take(next - 1)) return;
+            if (next && take(next - 1, 0)) return;
         }
         return;
     }
-    send(0, sent);
-    for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
+    unsigned j = rest.j;
+    send(rest.use, j);
+    for (uint32_t k = rest.use; data_at(w, k, j) < bytes; k++, j = 0) {
         send(k + 1, 0);
-        if (take(k)) return;
+        if (take(k, j)) return;
     }
-}
-
-/* One-shot push of lines, one item ahead. Item k+1 takes the place of item k-3. By then this warp
- * has read item k-1 of the same warp of every peer, and the peer sent that after it had read our
- * item k-3. In place: the thread that overwrites an element is the last that reads it. */
-#define PUSH_PLACES 4u
-template <int T, int N, int OP> DEV void ar_push(run &r, unsigned sent) {
-    const symm_args *a = r.a;
-    const uint64_t bytes = a->count * a->esize;
-    const warp_work w = warp_of(a, PUSH_PLACES);
-    const line_buffers b = buffers_of((const char *)a->src, (char *)a->dst, bytes);
-    const int in = alignment(a->src);
-    if (OP == ANY_OP && warp_scalars_wait(r)) return;
-    items_ahead<N>(
-        w, bytes, [&](uint32_t k, unsigned j) { item_send<N>(r, w, k, bytes, in, j); },
-        [&](uint32_t k) { return item_reduce<T, N, OP>(r, w, k, lines_of(w, k, bytes), b); }, sent);
-}
-template <int T, int N> DEV void body_ar_push(run &r, first_lines<N> &first) {
-    const unsigned sent = send_first(r, first);
-    by_op<sum_apart<T, N>()>(r.a->op, [&](auto op) { ar_push<T, N, op.OP>(r, sent); });
 }
 
 /* Bytes from an address to the next multiple of 16, as far as there are so many. */
@@ -545,16 +443,17 @@ DEV void own_vectors(const char *src, char *own, const warp_work &w, const line_
     load_lines(v, src, l, bytes, m);
     store_lines(own, v, l, bytes, m);
 }
-/* Copies the own lines of item k from `src` into the result, `own`. If both have the same alignment
+/* Copies the own lines of item k, from line j on, from `src` into the result, `own`. If both have the same alignment
  * (address mod 16), in whole vectors, which begin `lead` bytes further on; the bytes before the
  * first vector go with the first line. */
-DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, uint64_t bytes) {
+DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, uint64_t bytes,
+                  unsigned j = 0) {
     const int same = ((uintptr_t)src - (uintptr_t)own) % 16 == 0;
     const unsigned lead = same ? lead_of(src, bytes) : 0, lines = lines_of(w, k, bytes);
     const int in = same ? 16 : alignment(src), out = same ? 16 : alignment(own);
-    if (!data_at(w, k, 0) && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
+    if (!data_at(w, k, j) && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
 #pragma unroll 1
-    for (unsigned j = 0; j < lines;) {
+    while (j < lines) {
         const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes - lead, same ? 16 : 0));
         uint32_t v[4];
         j += l.count;
@@ -565,35 +464,6 @@ DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, ui
         load_line(v, src + lead, l.at, bytes - lead, w.mine, in);
         store_line(own + lead, v, l.at, bytes - lead, w.mine, out);
     }
-}
-
-/* all_gather with lines; places as in ar_push. */
-template <int N> DEV void ag_push(run &r, unsigned sent) {
-    const symm_args *a = r.a;
-    const int n = N ? N : a->nranks;
-    const uint64_t bytes = a->count * a->esize;
-    const warp_work w = warp_of(a, PUSH_PLACES);
-    char *own = (char *)a->dst + (uint64_t)a->rank * bytes;
-    const int in = alignment(a->src);
-    const auto part = [a, bytes](int p) {
-        return line_target{(char *)a->dst + (uint64_t)(unsigned)p * bytes, bytes};
-    };
-    const auto take = [&](uint32_t k) {
-        const unsigned lines = lines_of(w, k, bytes);
-        if (own != a->src) item_own((const char *)a->src, own, w, k, bytes);
-        if (N > 2) return item_copy<N>(r, w, k, lines, 0, part);
-#pragma unroll 1
-        for (int q = 1; q < n; q++) {
-            const int p = peer_of(a->rank, n, q);
-            if (lines_take(r, w, k, lines, 0, p, part(p).at, bytes)) return 1;
-        }
-        return 0;
-    };
-    items_ahead<N>(
-        w, bytes, [&](uint32_t k, unsigned j) { item_send<N>(r, w, k, bytes, in, j); }, take, sent);
-}
-template <int N> DEV void body_ag_push(run &r, first_lines<N> &first) {
-    ag_push<N>(r, send_first(r, first));
 }
 
 #endif

@@ -28,13 +28,13 @@
 
 #define RANKS(N)                                                            \
     KERNEL_LL(all_gather_ll, N, (place_first<N, 0>), body_ag_ll<N>)         \
-    KERNEL_LINES(all_gather_push_ll128, N, place_lines<N>, body_ag_push<N>) \
+    KERNEL_LINES(all_gather_push_ll128, N, (place_lines<ALL_GATHER, N>), body_ag_push<N>) \
     KERNEL_POSTS(all_gather_direct, N, body_ag_direct<N>)
 
 /* Shapes whose data crosses once (shape.cuh). */
 #define HOPS(row, S, N)                                       \
     KERNEL_LL(row##_ll, N, (place_parts<S, N>), HOP_LL(S, N)) \
-    KERNEL_LINES(row##_push_ll128, N, (place_part_lines<S, N>), HOP_LINES(S, N))
+    KERNEL_LINES(row##_push_ll128, N, (place_lines<S, N>), HOP_LINES(S, N))
 #define SHAPES(N)                                                  \
     HOPS(alltoall, ALLTOALL, N)                                    \
     HOPS(broadcast, BROADCAST, N)                                  \

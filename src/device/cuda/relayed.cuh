@@ -19,6 +19,7 @@
 #ifndef SYMM_CUDA_RELAYED_CUH_
 #define SYMM_CUDA_RELAYED_CUH_
 
+#include "hop_lines.cuh"
 #include "pull.cuh"
 
 enum { PHASE_PARTS, PHASE_RESULTS, PHASES };
@@ -244,7 +245,7 @@ template <int N> DEV void body_ag_direct(run &r, places &at) {
     else if (stores)
         hop_direct<ALL_GATHER, N>(r, at);
     else if (has_lines(r.a))
-        ag_push<N>(r, 0);
+        ag_push<N>(r);
 }
 
 /* Compiled once for all reductions, to keep the kernel small. The kernel for eight ranks has no

@@ -138,7 +138,7 @@ template <int T, int N, int OP> DEV void reduce_twoshot(run &r) {
     };
     if (OP == ANY_OP && !root && warp_scalars_wait(r)) return;
     const auto send = [&](uint32_t k, unsigned) { slices_send<N>(r, w, k, c, in); };
-    const auto take = [&](uint32_t k) {
+    const auto take = [&](uint32_t k, unsigned) {
         const unsigned lines = lines_of(w, k, c.each);
         return root ? item_copy<N>(r, w, k, lines, 0, target)
                     : item_reduce<T, N, OP, SENDS_ROOT>(r, w, k, lines, mine);

@@ -20,6 +20,8 @@ enum {
     REDUCES = 16    /* what comes is reduced, in rank order */
 };
 enum {
+    ALL_REDUCE = REDUCES,
+    ALL_GATHER = DST_EACH,
     REDUCE_SCATTER = SRC_EACH | REDUCES,
     ALLTOALL = SRC_EACH | DST_EACH,
     BROADCAST = ROOT_GIVES,

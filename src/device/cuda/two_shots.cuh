@@ -140,7 +140,7 @@ template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
     };
     if (OP == ANY_OP && warp_scalars_wait(r)) return;
     const auto send = [&](uint32_t k, unsigned) { slices_send<N>(r, w, k, c, in); };
-    const auto take = [&](uint32_t k) {
+    const auto take = [&](uint32_t k, unsigned) {
         const unsigned lines = lines_of(w, k, c.each);
         return item_reduce<T, N, OP, SENDS_ALL>(r, w, k, lines, mine) ||
                item_copy<N>(r, w, k, lines, 1, target);
