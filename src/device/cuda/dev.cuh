@@ -493,12 +493,13 @@ DEV int lines_wait(run &r, const char *at, unsigned step, unsigned count, int fl
     uint32_t polls = 0;
     uint64_t since = 0;
     for (;;) {
-        int stale = 0;
         const int apart = get_whole_warps(v, at, step, count);
+        uint32_t off = 0;
         if (apart) lines_look(v, at, step, (int)count, -1, flags);
 #pragma unroll
-        for (unsigned i = 0; i < 4; i++) stale |= i < count && line_stale(v[i], flags, flag);
-        if (!__any_sync(0xffffffffu, stale)) {
+        for (unsigned i = 0; i < 4; i++)
+            if (i < count) off |= (v[i].z ^ (uint32_t)flag) | (v[i].w ^ (uint32_t)(flag >> 32));
+        if (!__any_sync(0xffffffffu, flags && off)) {
             if (apart) lines_read(v, at, step, (int)count, -1);
             return 0;
         }

@@ -13,9 +13,6 @@
 
 #include "pair_lines.cuh"
 
-#define ROOTED(S)   ((S) & (ROOT_GIVES | ROOT_TAKES))
-#define PUSH_PLACES 4u
-
 template <int S>
 DEV void load_part_line(const symm_args *a, uint32_t (&v)[4], int p, uint64_t at, const piece &m) {
     const char *base = (const char *)a->src + part_for<S>(a, p);
@@ -137,7 +134,7 @@ DEV int runs_first(run &r, const warp_work &w, first_lines<N> &first, line_rest 
 
 template <int S, int T, int N, int OP> DEV void hop_lines(run &r, first_lines<N> &first) {
     const symm_args *a = r.a;
-    const warp_work w = warp_of(a, ROOTED(S) ? 1u : PUSH_PLACES);
+    const warp_work w = warp_of(a, PLACES(S));
     const int taking = takes<S>(a, a->rank);
     char *own = own_target<S>(a);
     const line_buffers b = buffers_of(own_source<S>(a), (char *)a->dst, part_bytes(a));

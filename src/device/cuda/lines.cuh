@@ -1,6 +1,5 @@
 /* lines.cuh - middle and large messages in lines of 128 bytes that end in a flag (LL128), in one
- * shot; two_shots.cuh and rooted_shots.cuh have two. Ranks share only scratch, so buffers may be
- * anywhere. A line's flag pairs line_put with line_wait, lines_recv and line_gather. GPU code:
+ * shot; two_shots.cuh has two. Ranks share only scratch, so buffers may be anywhere. A line's flag pairs line_put with line_wait, lines_recv and line_gather. GPU code:
  * whole data warps run it. */
 #ifndef SYMM_CUDA_LINES_CUH_
 #define SYMM_CUDA_LINES_CUH_

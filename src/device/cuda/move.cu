@@ -5,8 +5,8 @@
 #include "multicast.cuh"
 #include "onesided.cuh"
 #include "p2p.cuh"
-#include "rooted_shots.cuh"
 #include "two_hops.cuh"
+#include "two_shots.cuh"
 #include "uneven.cuh"
 
 #define KERNEL_NAME(row, tag) symm_##row##_##tag
@@ -26,8 +26,8 @@
         close_kernel(r);                                                                    \
     }
 
-#define RANKS(N)                                                            \
-    KERNEL_LL(all_gather_ll, N, (place_first<N, 0>), body_ag_ll<N>)         \
+#define RANKS(N)                                                                          \
+    KERNEL_LL(all_gather_ll, N, (place_first<N, 0>), body_ag_ll<N>)                       \
     KERNEL_LINES(all_gather_push_ll128, N, (place_lines<ALL_GATHER, N>), body_ag_push<N>) \
     KERNEL_POSTS(all_gather_direct, N, body_ag_direct<N>)
 

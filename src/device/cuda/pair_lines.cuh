@@ -29,105 +29,114 @@ template <int S> DEV pair_way pair_way_of(const symm_args *a) {
     return b;
 }
 
-/* A warp's steps from a line to its next: of data, and of places. */
-struct pair_steps {
-    unsigned data, place;
-    uint64_t upto; /* bytes in which lines begin that go in runs */
-    int64_t end;   /* of the message, from this lane's first 16 bytes */
-};
+#define ROOTED(S)   ((S) & (ROOT_GIVES | ROOT_TAKES))
+#define PUSH_PLACES 4u
+#define PLACES(S)   (ROOTED(S) ? 1u : PUSH_PLACES)
+
 /* The 16 bytes of a line that hold this lane's piece begin there. */
 DEV unsigned lane_at(const piece &m) {
     return (unsigned)m.at - upper_of(m);
 }
-DEV pair_steps steps_of(const warp_work &w, const pair_way &b) {
+/* A warp's way through the runs of a call. Run q is `lines` lines from q * lines on: an item, or of
+ * a rooted call, which is one item, as many as go together. The planner has items of two ranks no
+ * longer than that. A run's lines are whole, or end where the message does at a multiple of 16
+ * bytes. */
+struct pair_runs {
+    unsigned lines, data, place; /* steps from a line to the next: of data, of places */
+    uint64_t upto; /* bytes from this warp's first line in which lines begin that go in runs */
+    int end;       /* behind that, this lane's first 16 bytes still lie in lines */
+};
+template <int S> DEV pair_runs runs_of(const warp_work &w, const pair_way &b) {
     const uint64_t at = (uint64_t)(uintptr_t)b.out | (uint64_t)(uintptr_t)b.own |
                         (uint64_t)(uintptr_t)b.keep | (uint64_t)(uintptr_t)b.in,
-                   whole = b.bytes < LINE_DATA ? 0 : b.bytes - LINE_DATA + 1;
-    pair_steps s;
+                   whole = b.bytes < LINE_DATA ? 0 : b.bytes - LINE_DATA + 1,
+                   upto = b.bytes % 16 == 0 ? b.bytes : whole,
+                   warp = (uint64_t)(unsigned)w.warp * LINE_DATA;
+    const int runs = is_data() && at % 16 == 0 && (ROOTED(S) || w.lines <= LINES_AT_ONCE);
+    pair_runs s;
+    s.lines = ROOTED(S) ? LINES_AT_ONCE : w.lines;
     s.data = (unsigned)w.warps * LINE_DATA, s.place = (unsigned)w.warps * LINE_BYTES;
-    s.upto = !is_data() || at % 16 ? 0 : b.bytes % 16 == 0 ? b.bytes : whole;
-    s.end = (int64_t)b.bytes - (int)lane_at(w.mine);
+    s.upto = runs && upto > warp ? upto - warp : 0;
+    s.end = (b.bytes % 16 == 0 ? 0 : LINE_DATA) - (int)lane_at(w.mine);
     return s;
 }
-
-/* A run: lines of one item that go together, each of which is whole, or ends where the message
- * does at a multiple of 16 bytes. */
-struct pair_run {
-    uint32_t use;
-    unsigned j, count; /* first line, lines: LINES_AT_ONCE at most */
-    uint64_t at;       /* of the first line, in the message */
-    uint32_t place;    /* and of this lane's 16 bytes of it, in a slot */
-};
-DEV unsigned first_place(const warp_work &w) {
-    return (unsigned)w.warp * LINE_BYTES + (unsigned)w.lane * 16;
+/* Where run q begins, from this warp's first line, and how many lines it has. */
+DEV uint64_t run_at(const pair_runs &s, uint32_t q) {
+    return (uint64_t)q * (s.lines * s.data);
 }
-DEV void count_run(const warp_work &w, const pair_steps &s, pair_run &l) {
-    const unsigned item = w.lines - l.j;
-    const uint64_t left = l.at < s.upto ? s.upto - l.at : 0;
+DEV unsigned run_count(const pair_runs &s, uint32_t q) {
+    const uint64_t at = run_at(s, q), left = at < s.upto ? s.upto - at : 0;
     const unsigned most = left >> 32 ? 0xffffffffu : (unsigned)left;
-    l.count = 0;
+    unsigned count = 0;
 #pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++) l.count += i < item && i * s.data < most;
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++) count += i < s.lines && i * s.data < most;
+    return count;
 }
-DEV pair_run first_run(const warp_work &w, const pair_steps &s) {
-    pair_run l = {};
-    l.at = (uint64_t)(unsigned)w.warp * LINE_DATA, l.place = first_place(w);
-    count_run(w, s, l);
-    return l;
+/* And where it is in a slot. */
+template <int S> DEV uint64_t run_place(const pair_runs &s, uint32_t q) {
+    return (uint64_t)(ROOTED(S) ? q : q % PUSH_PLACES) * (s.lines * s.place);
 }
-DEV pair_run run_after(const warp_work &w, const pair_steps &s, pair_run l) {
-    l.at += l.count * s.data, l.place += l.count * s.place, l.j += l.count;
-    if (l.j == w.lines) {
-        l.j = 0, l.use++;
-        if (l.use % w.places == 0) l.place = first_place(w);
-    }
-    count_run(w, s, l);
-    return l;
+template <int S> DEV uint64_t run_flag(const run &r, uint32_t q) {
+    return line_flag(r, ROOTED(S) ? 0 : q);
 }
-
 /* Bytes from this lane's first 16 of a run to the end of the run, or of the message: of line i it
  * has some if i steps are fewer. */
-DEV unsigned run_room(const pair_steps &s, const pair_run &l) {
-    const int64_t left = s.end - (int64_t)l.at;
-    const unsigned most = l.count * s.data;
+DEV unsigned run_room(const pair_runs &s, uint32_t q, unsigned count) {
+    const int64_t left = (int64_t)(s.upto - run_at(s, q)) + s.end;
+    const unsigned most = count * s.data;
     return left <= 0 ? 0 : left < most ? (unsigned)left : most;
 }
-/* base: this lane's first 16 bytes of the message. */
-DEV void run_load(const pair_steps &s, const pair_run &l, const char *base,
+/* from: this lane's first 16 bytes of run 0. */
+DEV void run_load(const pair_runs &s, uint32_t q, unsigned count, const char *from,
                   uint32_t (&v)[LINES_AT_ONCE][4]) {
-    const unsigned room = run_room(s, l);
+    const unsigned room = run_room(s, q, count);
+    const char *p = from + run_at(s, q);
 #pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        load16_if(v[i], base + l.at + i * s.data, i * s.data < room);
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++) load16_if(v[i], p + i * s.data, i * s.data < room);
 }
-/* base: this lane's first piece. */
-DEV void run_store(const pair_steps &s, const pair_run &l, char *base, const piece &m,
+/* to: this lane's first piece of the run. */
+DEV void run_store(const pair_runs &s, unsigned room, char *to, const piece &m,
                    const uint32_t (&v)[LINES_AT_ONCE][4]) {
-    const unsigned room = run_room(s, l);
     const int size = m.flags ? 8 : 16;
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        store_sized(base + l.at + i * s.data, v[i], i * s.data < room ? size : 0);
+        store_sized(to + i * s.data, v[i], i * s.data < room ? size : 0);
 }
 /* to: this lane's 16 bytes at the peer. v: as loaded; pieces afterwards. */
-DEV void run_send(const run &r, const pair_steps &s, const pair_run &l, char *to, const piece &m,
+DEV void run_send(const pair_runs &s, unsigned count, char *to, const piece &m, uint64_t flag,
                   uint32_t (&v)[LINES_AT_ONCE][4]) {
-    const uint64_t flag = line_flag(r, l.use);
     uint4 packed[LINES_AT_ONCE];
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++) {
         lower(v[i], upper_of(m));
         packed[i] = line_pack(v[i], m.flags, flag);
     }
-    lines_put(to, s.place, packed, l.count, m.flags);
+    lines_put(to, s.place, packed, count, m.flags);
 }
-/* What has come and the own data become the result. */
+/* What has come and the own data become the result. Not inlined but for the sum: what is not fetched
+ * cannot be late. */
+template <int T>
+static __device__ __noinline__ uint4 pair_any(const symm_args *a, uint32_t epoch, uint4 own,
+                                              uint4 got) {
+    run r = {};
+    uint32_t x[4];
+    r.a = a, r.epoch = epoch;
+    to_words(x, own);
+    pair_reduce<T, ANY_OP>(r, x, got);
+    return make_uint4(x[0], x[1], x[2], x[3]);
+}
 template <int T, int OP>
-DEV void run_reduce(const run &r, const pair_run &l, uint32_t (&own)[LINES_AT_ONCE][4],
+DEV void run_reduce(const run &r, unsigned count, uint32_t (&own)[LINES_AT_ONCE][4],
                     const uint4 (&got)[LINES_AT_ONCE]) {
 #pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        if (i < l.count) pair_reduce<T, OP>(r, own[i], got[i]);
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++) {
+        if (OP != ANY_OP)
+            pair_reduce<T, OP>(r, own[i], got[i]); /* where there is none, too: nobody stores it */
+        else if (i < count)
+            to_words(own[i],
+                     pair_any<T>(r.a, r.epoch,
+                                 make_uint4(own[i][0], own[i][1], own[i][2], own[i][3]), got[i]));
+    }
 }
 
 /* What goes first: loaded while the epoch word is on the way. Where it is and where it goes is known
@@ -136,10 +145,9 @@ DEV void run_reduce(const run &r, const pair_run &l, uint32_t (&own)[LINES_AT_ON
 template <int N> struct first_lines {};
 template <> struct first_lines<2> {
     pair_way b;
-    pair_steps s;
-    pair_run l;
-    const char *at; /* this lane's first 16 bytes */
-    unsigned room;
+    pair_runs s;
+    const char *at;       /* this lane's first 16 bytes */
+    unsigned count, room; /* of the first run: lines, bytes */
     uint32_t v[LINES_AT_ONCE][4];
     char *to; /* the peer's slot at even epochs: this lane's 16 bytes */
     uint64_t odd;
@@ -147,17 +155,18 @@ template <> struct first_lines<2> {
 template <int S, int N> DEV first_lines<N> place_lines(const symm_args &a) {
     first_lines<N> f = {};
     if constexpr (N == 2) {
-        const warp_work w = warp_of(&a, 1);
+        const warp_work w = warp_of(&a, PLACES(S));
         const uint64_t slot = a.scratch.gpu.line_slot;
         f.b = pair_way_of<S>(&a);
-        f.s = steps_of(w, f.b);
-        f.l = first_run(w, f.s);
-        f.at = anew(f.b.out + f.l.at + lane_at(w.mine));
-        f.room = (unsigned)anew(f.b.out ? (int)run_room(f.s, f.l) : 0);
+        f.s = runs_of<S>(w, f.b);
+        f.count = run_count(f.s, 0);
+        f.at = anew(f.b.out + (uint64_t)(unsigned)w.warp * LINE_DATA + lane_at(w.mine));
+        f.room = (unsigned)anew(f.b.out ? (int)run_room(f.s, 0, f.count) : 0);
         f.to = anew(flat(&a, 1 - a.rank,
-                         a.scratch.gpu.line_off + 2 * (unsigned)a.rank * slot + f.l.place));
+                         a.scratch.gpu.line_off + 2 * (unsigned)a.rank * slot +
+                             (uint64_t)(unsigned)w.warp * LINE_BYTES + (unsigned)w.lane * 16));
         f.odd = anew(4 * slot);
-        f.l.count = (unsigned)anew((int)f.l.count);
+        f.count = (unsigned)anew((int)f.count);
     }
     return f;
 }
@@ -165,7 +174,7 @@ template <int N> DEV uint64_t known_of(const first_lines<N> &) {
     return 0;
 }
 DEV uint64_t known_of(const first_lines<2> &f) {
-    return (uint64_t)(uintptr_t)f.at | (uint64_t)(uintptr_t)f.to | f.odd | f.l.count | f.room;
+    return (uint64_t)(uintptr_t)f.at | (uint64_t)(uintptr_t)f.to | f.odd | f.count | f.room;
 }
 template <int N> DEV void load_first(const symm_args &, first_lines<N> &) {}
 DEV void load_first(const symm_args &, first_lines<2> &f) {
@@ -176,52 +185,63 @@ DEV void load_first(const symm_args &, first_lines<2> &f) {
 template <int N> DEV void send_first(run &, first_lines<N> &) {}
 DEV void send_first(run &r, first_lines<2> &f) {
     if (r.epoch & 1u) f.to += f.odd;
-    if (f.b.out) run_send(r, f.s, f.l, f.to, lane_piece((int)(threadIdx.x & 31u)), f.v);
+    if (f.b.out)
+        run_send(f.s, f.count, f.to, lane_piece((int)(threadIdx.x & 31u)), line_flag(r, 0), f.v);
 }
 
 /* All runs, behind the first's send; each is sent one ahead of being taken, which is no more than
- * the item that places are for (hop_lines.cuh). What is kept or reduced is what was sent, where both
- * are the same. What the loop needs is calculated before it. 1: leave. */
+ * the item that places are for (hop_lines.cuh). What the loop needs is calculated before it. 1:
+ * leave. */
 template <int S, int T, int OP>
 DEV int pair_lines(run &r, const warp_work &w, first_lines<2> &f, line_rest &rest) {
-    constexpr int same = !(S & (SRC_EACH | ROOT_TAKES));
     const piece &m = w.mine;
-    const int gives = f.b.out != 0, owns = f.b.own != 0, keeps = f.b.keep != 0, takes = f.b.in != 0;
-    const char *out = anew(f.b.out + lane_at(m)), *own = anew(f.b.own + lane_at(m));
-    char *keep = anew(f.b.keep + (unsigned)m.at), *in = anew(f.b.in + (unsigned)m.at);
-    char *to = anew(f.to - f.l.place);
-    const char *from = anew(line_slot(r, r.a->rank, 0, 1 - r.a->rank));
-    pair_steps s = f.s;
-    pair_run l = f.l;
+    constexpr int same = !(S & (SRC_EACH | ROOT_TAKES)); /* what is sent is what is kept */
+    const int gives = !ROOTED(S) || f.b.out != 0, takes = !ROOTED(S) || f.b.in != 0,
+              keeps = !(S & REDUCES) && f.b.keep != 0, owns = S & REDUCES ? takes : keeps;
+    const uint64_t warp = (uint64_t)(unsigned)w.warp * LINE_DATA;
+    const char *own = same ? f.at : anew(f.b.own + warp + lane_at(m)),
+               *from = anew(line_slot(r, r.a->rank, 0, 1 - r.a->rank) + line_at(w, 0, 0));
+    char *keep = anew(f.b.keep + warp + (unsigned)m.at), *in = anew(f.b.in + warp + (unsigned)m.at);
+    pair_runs s = f.s;
+    uint32_t q = 0;
+    unsigned count = f.count, last = 0;
     s.data = (unsigned)anew((int)s.data), s.place = (unsigned)anew((int)s.place);
-    s.upto = anew(s.upto), s.end = (int64_t)anew((uint64_t)s.end);
+    s.upto = anew(s.upto), s.end = anew(s.end);
 #pragma unroll 1
-    while (l.count) {
-        const pair_run next = run_after(w, s, l);
+    for (; count; q++) {
+        const unsigned next = run_count(s, q + 1);
         uint32_t v[LINES_AT_ONCE][4] = {}, x[LINES_AT_ONCE][4] = {};
-        if (gives && next.count) run_load(s, next, out, v);
-        if (!same && owns) run_load(s, l, own, x);
-        if (gives && next.count) run_send(r, s, next, to + next.place, m, v);
+        if (gives && next) run_load(s, q + 1, next, f.at, v);
+        if (!same && owns) run_load(s, q, count, own, x);
+        if (gives && next)
+            run_send(s, next, f.to + run_place<S>(s, q + 1), m, run_flag<S>(r, q + 1), v);
 #pragma unroll
         for (unsigned i = 0; i < LINES_AT_ONCE; i++)
             same ? copy_words(x[i], f.v[i]) : lower(x[i], upper_of(m));
-        if (!(S & REDUCES) && keeps) run_store(s, l, keep, m, x);
+        /* Before the wait: what comes behind it is time that the call takes. */
+        const unsigned room = (unsigned)anew((int)run_room(s, q, count));
+        const char *at = anew(from + run_place<S>(s, q));
+        char *to = anew(in + run_at(s, q));
+        if (keeps) run_store(s, room, keep + run_at(s, q), m, x);
         if (takes) {
             uint4 got[LINES_AT_ONCE] = {};
-            if (lines_wait(r, from + l.place, s.place, l.count, m.flags, line_flag(r, l.use),
-                           1 - r.a->rank, got))
+            if (lines_wait(r, at, s.place, count, m.flags, run_flag<S>(r, q), 1 - r.a->rank, got))
                 return 1;
             if constexpr (S & REDUCES)
-                run_reduce<T, OP>(r, l, x, got);
+                run_reduce<T, OP>(r, count, x, got);
             else
                 for (unsigned i = 0; i < LINES_AT_ONCE; i++) to_words(x[i], got[i]);
-            run_store(s, l, in, m, x);
+            run_store(s, room, to, m, x);
         }
-        if (same)
-            for (unsigned i = 0; i < LINES_AT_ONCE; i++) copy_words(f.v[i], v[i]);
-        l = next;
+#pragma unroll
+        for (unsigned i = 0; same && i < LINES_AT_ONCE; i++) copy_words(f.v[i], v[i]);
+        last = count, count = next;
     }
-    rest = {l.use, l.j, l.at < f.b.bytes};
+    if (q && f.b.bytes % 16 == 0) return 0; /* `rest` is nothing */
+    const unsigned full = last == s.lines, lines = q ? (q - 1) * s.lines + last : 0;
+    rest.use = ROOTED(S) || !q ? 0 : full ? q : q - 1;
+    rest.j = ROOTED(S) ? lines : full ? 0 : last;
+    rest.some = warp + (uint64_t)lines * s.data < f.b.bytes;
     return 0;
 }
 

@@ -27,8 +27,9 @@ DEV void get16_if(uint4 &v, const void *p, int wanted) {
                  : "memory");
 }
 /* put_whole_warp of the first `count` of four, `step` bytes apart, under one vote. */
-#define PTX_PUT16(on, at, x, y, z, w)                                                       \
-    "{\n\t" SYMM_PTX_REG16 SYMM_PTX_PACK16(x, y, z, w) on " " SYMM_PTX_STORE16(at, x, y, z, w) "}\n\t"
+#define PTX_PUT16(on, at, x, y, z, w)                     \
+    "{\n\t" SYMM_PTX_REG16 SYMM_PTX_PACK16(x, y, z, w) on \
+        " " SYMM_PTX_STORE16(at, x, y, z, w) "}\n\t"
 DEV int put_whole_warps(char *p, unsigned step, const uint4 (&v)[4], unsigned count) {
     int apart;
     asm volatile("{\n\t.reg .pred whole, two, three, four;\n\t.reg .b32 here;\n\t"
@@ -38,8 +39,8 @@ DEV int put_whole_warps(char *p, unsigned step, const uint4 (&v)[4], unsigned co
                  PTX_PUT16("@whole", "%1", "%5", "%6", "%7", "%8")
                      PTX_PUT16("@two", "%2", "%9", "%10", "%11", "%12")
                          PTX_PUT16("@three", "%3", "%13", "%14", "%15", "%16")
-                             PTX_PUT16("@four", "%4", "%17", "%18", "%19", "%20")
-                 "selp.s32 %0, 0, 1, whole;\n\t}"
+                             PTX_PUT16("@four", "%4", "%17", "%18", "%19",
+                                       "%20") "selp.s32 %0, 0, 1, whole;\n\t}"
                  : "=r"(apart)
                  : "l"(p), "l"(p + step), "l"(p + 2 * step), "l"(p + 3 * step), "r"(v[0].x),
                    "r"(v[0].y), "r"(v[0].z), "r"(v[0].w), "r"(v[1].x), "r"(v[1].y), "r"(v[1].z),
@@ -49,8 +50,9 @@ DEV int put_whole_warps(char *p, unsigned step, const uint4 (&v)[4], unsigned co
     return apart;
 }
 /* get_whole_warp likewise. */
-#define PTX_GET16(on, at, x, y, z, w)                                                \
-    "{\n\t" SYMM_PTX_REG16 on " " SYMM_PTX_LOAD16(at, x, y, z, w) SYMM_PTX_UNPACK16(x, y, z, w) "}\n\t"
+#define PTX_GET16(on, at, x, y, z, w)                             \
+    "{\n\t" SYMM_PTX_REG16 on " " SYMM_PTX_LOAD16(at, x, y, z, w) \
+        SYMM_PTX_UNPACK16(x, y, z, w) "}\n\t"
 DEV int get_whole_warps(uint4 (&v)[4], const char *p, unsigned step, unsigned count) {
     int apart;
     asm volatile("{\n\t.reg .pred whole, two, three, four;\n\t.reg .b32 here;\n\t"
@@ -60,8 +62,8 @@ DEV int get_whole_warps(uint4 (&v)[4], const char *p, unsigned step, unsigned co
                  PTX_GET16("@whole", "%17", "%1", "%2", "%3", "%4")
                      PTX_GET16("@two", "%18", "%5", "%6", "%7", "%8")
                          PTX_GET16("@three", "%19", "%9", "%10", "%11", "%12")
-                             PTX_GET16("@four", "%20", "%13", "%14", "%15", "%16")
-                 "selp.s32 %0, 0, 1, whole;\n\t}"
+                             PTX_GET16("@four", "%20", "%13", "%14", "%15",
+                                       "%16") "selp.s32 %0, 0, 1, whole;\n\t}"
                  : "=r"(apart), "=r"(v[0].x), "=r"(v[0].y), "=r"(v[0].z), "=r"(v[0].w),
                    "=r"(v[1].x), "=r"(v[1].y), "=r"(v[1].z), "=r"(v[1].w), "=r"(v[2].x),
                    "=r"(v[2].y), "=r"(v[2].z), "=r"(v[2].w), "=r"(v[3].x), "=r"(v[3].y),

@@ -4,8 +4,8 @@
 #include "hop_ll.cuh"
 #include "hop_lines.cuh"
 #include "multicast.cuh"
-#include "rooted_shots.cuh"
 #include "two_hops.cuh"
+#include "two_shots.cuh"
 #include "uneven.cuh"
 
 #define PASTE_(a, b, c, d) a##b##c##d
@@ -23,15 +23,16 @@
 #define LINES(N) (WIDE(elem<SYMM_T>::BYTES) && (N) == 8 ? 0 : (N))
 /* Nor do four ranks' rows of such elements, two at once, beside what two hops need. */
 #define TWO_HOPS(N) (elem<SYMM_T>::BYTES == 1 && (N) == 4 ? 0 : LINES(N))
-#define RANKS(N)                                                                                  \
-    KERNEL_LL(all_reduce_ll, N, (place_first<N, 0>), body_ar_ll<SYMM_T, N, 0>)                    \
-    KERNEL_LINES(all_reduce_push_ll128, N, (place_lines<ALL_REDUCE, LINES(N)>), body_ar_push<SYMM_T, LINES(N)>) \
-    KERNEL(all_reduce_2shot_ll128, n##N, SHOT_THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>)      \
+#define RANKS(N)                                                                             \
+    KERNEL_LL(all_reduce_ll, N, (place_first<N, 0>), body_ar_ll<SYMM_T, N, 0>)               \
+    KERNEL_LINES(all_reduce_push_ll128, N, (place_lines<ALL_REDUCE, LINES(N)>),              \
+                 body_ar_push<SYMM_T, LINES(N)>)                                             \
+    KERNEL(all_reduce_2shot_ll128, n##N, SHOT_THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>) \
     KERNEL_POSTS(all_reduce_direct, N, body_ar_direct<SYMM_T, LINES(N)>)
 /* Shapes whose data crosses once (shape.cuh). */
 #define HOPS(row, S, N)                                                    \
     KERNEL_LL(row##_ll, N, (place_parts<S, N>), body_hop_ll<S, SYMM_T, N>) \
-    KERNEL_LINES(row##_push_ll128, N, (place_lines<S, LINES(N)>),     \
+    KERNEL_LINES(row##_push_ll128, N, (place_lines<S, LINES(N)>),          \
                  body_hop_lines<S, SYMM_T, LINES(N)>)
 #define SHAPES(N)                                                                             \
     HOPS(reduce_scatter, REDUCE_SCATTER, N)                                                   \

@@ -145,6 +145,9 @@ static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64
     p->threads = 32 * clamp(warps, 1, most);
 }
 
+/* Lines that two ranks' kernels move together (lines.cuh): an item has no more. */
+#define LINES_AT_ONCE 4
+
 /* Lines in a source's slots: one for each of two phases. What crosses once has both; and so has a
  * rooted call, of which two ranks exchange lines of one phase. */
 static uint64_t line_room(const symm_plan_env *env, const symm_kernel_row *k) {
@@ -168,6 +171,8 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
                    want = (need + warps - 1) / warps;
     p->lines = want < room / warps || once ? want : room / warps;
     if (!p->lines) p->lines = 1;
+    if (env->nranks == 2 && !once && !k->sliced && p->lines > LINES_AT_ONCE)
+        p->lines = LINES_AT_ONCE;
 }
 
 /* Lines of both slots, where a call is one item: its lines lie in the order of its data. */
