@@ -2,7 +2,8 @@
 # check_sass.sh - what nvcc made of the GPU kernels, in the machine code of each architecture of the
 # build: a warp stores a line, and loads one, by one instruction, which all its lanes reach together
 # because nothing that parts them lies between the vote on who is here and the store or the load
-# (put_whole_warp and get_whole_warp in ptx.cuh).
+# (put_whole_warp and get_whole_warp in ptx.cuh). Two ranks' kernels store and load four lines so, one
+# behind the other.
 # And kernels that reduce over the multicast range let the switch do it: they have loads that
 # reduce, at least one for each row that a warp has under way (multicast.cuh). Packets over the
 # range (small.cuh) are halves of 8 bytes, each stored by one instruction. (Stores over the range
@@ -30,15 +31,16 @@ find_tool() {
 # A site is a vote whose register is compared with all lanes, and the first store of 16 bytes that
 # the comparison guards. Of loads the comparison is another one (GT -2), and several may be under
 # way; a branch to behind the load, right before it, is the guard of one that stands alone. Says
-# `arch function sites bad loads`, and of each bad one what is in between.
+# `arch function sites bad loads runs reads`, and of each bad one what is in between. runs, reads:
+# sites of which four follow each other with nothing that parts lanes between them.
 sites() {
     awk '
     function end_function() {
-        if (f != "") print "sites", arch, f, n + 0, bad + 0, loads + 0
+        if (f != "") print "sites", arch, f, n + 0, bad + 0, loads + 0, runs + 0, reads + 0
         for (i = 1; i <= n; i++)
             for (t in target)
                 if (t > from[i] && t <= to[i]) print "bad", arch, f, "is jumped into at", t
-        f = ""; n = bad = open = loads = looks = 0
+        f = ""; n = bad = open = loads = looks = runs = reads = stored = loaded = 0
         delete target; delete from; delete to
     }
     /^[ \t]*code for sm_/ { end_function(); arch = $3 }
@@ -57,9 +59,17 @@ sites() {
                     target[t] = 1
                 }
         if (op ~ /^ISETP\.GT\.U32\.AND/ && $0 ~ / R[0-9]+(\.reuse)?, -0x2, /) looks++
+        if (op ~ /^(BRA|BRX|CALL|RET|EXIT|BSYNC|WARPSYNC|BREAK|BAR|JMP|KILL|VOTE)/)
+            stored = loaded = 0
+        if (stored && guard != "" && op ~ /^STG?\.E\.128\.STRONG\.SYS/ && ++stored == 4) {
+            runs++; to[n] = at; stored = 0
+        }
+        if (loaded && guard != "" && op ~ /^LDG?\.E\.128\.STRONG\.SYS/ && ++loaded == 4) {
+            reads++; loaded = 0
+        }
         # Of a line whose arrival alone matters the upper half is loaded, which may hold its flag.
         upper = op ~ /^LDG?\.E\.64\.STRONG\.SYS/ && $0 ~ /\+0x8\]/
-        if (looks && (upper || op ~ /^LDG?\.E\.128\.STRONG\.SYS/)) { looks--; loads++; jumps = "" }
+        if (looks && (upper || op ~ /^LDG?\.E\.128\.STRONG\.SYS/)) { looks--; loads++; loaded = 1; jumps = "" }
         else if (jumps != "") { bad++; print "bad", arch, f, jumps; looks = 0; jumps = "" }
         if (looks && op ~ /^(BRA|BRX|CALL|RET|EXIT|BSYNC|WARPSYNC|BREAK|YIELD|BAR|JMP|KILL)/) {
             jumps = "has " op " before the load at " at
@@ -79,7 +89,7 @@ sites() {
             next
         }
         if (held != "" && op ~ /^STG?\.E\.128\.STRONG\.SYS/ && guard ~ ("^@!?" held "$")) {
-            n++; from[n] = began; to[n] = at; open = 0
+            n++; from[n] = began; to[n] = at; open = 0; stored = 1
             next
         }
         if (op ~ /^(BRA|BRX|CALL|RET|EXIT|BSYNC|WARPSYNC|BREAK|YIELD|BAR|NANOSLEEP|JMP|KILL)/) {
@@ -94,6 +104,8 @@ verdict() { # report: why it is refused, or nothing
     grep '^bad' "$1"
     awk '$1 == "sites" && $3 ~ /ll128/ && !$4 { print $2, $3, "has no store of a whole warp" }
          $1 == "sites" && $3 ~ /ll128/ && !$6 { print $2, $3, "has no load of a whole warp" }
+         $1 == "sites" && $3 ~ /push_ll128_(.*_)?n2$/ && $7 < 2 { print $2, $3, "stores no runs" }
+         $1 == "sites" && $3 ~ /push_ll128_(.*_)?n2$/ && $8 < 1 { print $2, $3, "loads no runs" }
          $1 == "sites" { n++ } END { if (!n) print "no kernels" }' "$1"
 }
 
@@ -232,6 +244,12 @@ else
     awk '/ISETP.*, -0x2,/ { print; sub(/ISETP.*/, "BSYNC B0 ;") } { print }' \
         "$dir/move.sass" >"$dir/parted.sass"
     sed 's/LDG.E.128.STRONG.SYS/LDG.E.64.STRONG.SYS/' "$dir/move.sass" >"$dir/half_loads.sass"
+    awk '{ print }
+        /STG?\.E\.128\.STRONG\.SYS/ { sub(/(@!?P[0-9] )? *STG?\.E.*/, "BSYNC B0 ;"); print }
+        ' "$dir/move.sass" >"$dir/store_by_store.sass"
+    awk '{ print }
+        /LDG?\.E\.128\.STRONG\.SYS/ { sub(/(@!?P[0-9] )? *LDG?\.E.*/, "BSYNC B0 ;"); print }
+        ' "$dir/move.sass" >"$dir/load_by_load.sass"
     # Of each architecture, as the check goes by its number.
     sed 's/LDGMC/LDG/' "$dir/f32.sass" >"$dir/unswitched.sass"
     sed 's/STG.E.64.STRONG.SYS/STG.E.STRONG.SYS/' "$dir/f32.sass" >"$dir/parts.sass"
@@ -254,7 +272,7 @@ else
             t_fail "$doctored: not refused" "the check finds nothing of" $missed
         fi
     done
-    for doctored in branch jump halves parted half_loads; do
+    for doctored in branch jump halves parted half_loads store_by_store load_by_load; do
         sites "$dir/$doctored.sass" >"$dir/report"
         if [ -n "$(verdict "$dir/report")" ]; then
             t_ok "$doctored: refused"

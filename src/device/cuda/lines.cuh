@@ -181,12 +181,12 @@ DEV int line_copy(run &r, const warp_work &w, const line_run &l, int phase, int 
     store_line(to, v, l.at, bytes, w.mine, align);
     return 0;
 }
-/* The lines of an item, from line j on, from rank p, to the `bytes` at `to`. 1: leave. */
+/* The lines of an item from rank p, to the `bytes` at `to`. 1: leave. */
 DEV int lines_take(run &r, const warp_work &w, uint32_t use, unsigned lines, int phase, int p,
-                   char *to, uint64_t bytes, unsigned j = 0) {
+                   char *to, uint64_t bytes) {
     const int align = alignment(to);
 #pragma unroll 1
-    while (j < lines) {
+    for (unsigned j = 0; j < lines;) {
         const line_run l = whole_or_one(lines_from(w, use, j, lines, bytes, align));
         if (l.whole ? run_copy(r, w, l, phase, p, to, bytes)
                     : line_copy(r, w, l, phase, p, to, bytes, align))
@@ -261,22 +261,6 @@ DEV int item_copy(run &r, const warp_work &w, uint32_t k, unsigned lines, int ph
     return 0;
 }
 
-/* Own data `own`, which becomes the result, and the peer's, of two ranks. */
-template <int T, int OP> DEV void pair_reduce(const run &r, uint32_t (&own)[4], const uint4 &got) {
-    const symm_args *a = r.a;
-    reduction<T, 4, OP> sum;
-    uint32_t first[4], second[4];
-    to_words(first, got);
-#pragma unroll
-    for (int b = 0; b < 4; b++) {
-        const int swap = OP != SYMM_OP_SUM && !a->rank; /* a sum of two is the same either way */
-        second[b] = swap ? first[b] : own[b];
-        first[b] = swap ? own[b] : first[b];
-    }
-    sum.first((int)a->op, first, scale_of<T, OP>(r, 0));
-    sum.step((int)a->op, second, scale_of<T, OP>(r, 1));
-    sum.last((int)a->op, 2, own);
-}
 /* Buffers of `bytes` that an item's lines cut. */
 struct line_buffers {
     const char *src;
@@ -367,25 +351,24 @@ DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buf
         store_line(b.dst, own, l.at, b.bytes, w.mine, b.out);
     return 0;
 }
-/* All lines of item k from line j on, one by one. Lines of more ranks than two are together
- * themselves, one of each; those of two go in runs where they can (pair_lines.cuh). */
+/* All lines of item k, one by one; those of more ranks than two are together themselves, one of
+ * each. */
 template <int T, int N, int OP, int SENDS = SENDS_NOT>
-DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, const line_buffers &b,
-                    unsigned j = 0) {
+DEV int item_reduce(run &r, const warp_work &w, uint32_t k, unsigned lines, const line_buffers &b) {
 #pragma unroll 1
-    for (; j < lines; j++) {
+    for (unsigned j = 0; j < lines; j++) {
         const line_run l = whole_or_one(lines_from(w, k, j, lines, b.bytes, 0));
         if (one_reduce<T, N, OP, SENDS>(r, w, l, b)) return 1;
     }
     return 0;
 }
 
-/* The lines of item k from line j on to every peer. */
+/* The lines of item k to every peer. */
 template <int N>
-DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int in, unsigned j = 0) {
+DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int in) {
     const unsigned lines = lines_of(w, k, bytes);
 #pragma unroll 1
-    while (j < lines) {
+    for (unsigned j = 0; j < lines;) {
         const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes, in));
         uint32_t v[LINES_AT_ONCE][4] = {};
         if (l.whole)
@@ -399,31 +382,23 @@ DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int i
     }
 }
 
-/* Where the rest of a message begins: an item, and a line of it. */
-struct line_rest {
-    uint32_t use;
-    unsigned j;
-    int some; /* 1: there is some */
-};
 /* Items of a message whose warps' shares end at `bytes`: each is sent one item ahead of being
- * taken. take: 1: leave. rest: where it begins. Four ranks send the first item where they send the
- * others, which takes fewer registers. */
+ * taken. take: 1: leave. Four ranks send the first item where they send the others, which takes
+ * fewer registers. */
 template <int N, class SEND, class TAKE>
-DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take,
-                     const line_rest &rest = {}) {
+DEV void items_ahead(const warp_work &w, uint64_t bytes, SEND send, TAKE take) {
     if (N == 4) {
 #pragma unroll 1
         for (uint32_t next = 0; !next || data_at(w, next - 1, 0) < bytes; next++) {
-            send(next, 0);
-            if (next && take(next - 1, 0)) return;
+            send(next);
+            if (next && take(next - 1)) return;
         }
         return;
     }
-    unsigned j = rest.j;
-    send(rest.use, j);
-    for (uint32_t k = rest.use; data_at(w, k, j) < bytes; k++, j = 0) {
-        send(k + 1, 0);
-        if (take(k, j)) return;
+    send(0);
+    for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
+        send(k + 1);
+        if (take(k)) return;
     }
 }
 
@@ -442,17 +417,16 @@ DEV void own_vectors(const char *src, char *own, const warp_work &w, const line_
     load_lines(v, src, l, bytes, m);
     store_lines(own, v, l, bytes, m);
 }
-/* Copies the own lines of item k, from line j on, from `src` into the result, `own`. If both have the same alignment
+/* Copies the own lines of item k from `src` into the result, `own`. If both have the same alignment
  * (address mod 16), in whole vectors, which begin `lead` bytes further on; the bytes before the
  * first vector go with the first line. */
-DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, uint64_t bytes,
-                  unsigned j = 0) {
+DEV void item_own(const char *src, char *own, const warp_work &w, uint32_t k, uint64_t bytes) {
     const int same = ((uintptr_t)src - (uintptr_t)own) % 16 == 0;
     const unsigned lead = same ? lead_of(src, bytes) : 0, lines = lines_of(w, k, bytes);
     const int in = same ? 16 : alignment(src), out = same ? 16 : alignment(own);
-    if (!data_at(w, k, j) && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
+    if (!data_at(w, k, 0) && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
 #pragma unroll 1
-    while (j < lines) {
+    for (unsigned j = 0; j < lines;) {
         const line_run l = whole_or_one(lines_from(w, k, j, lines, bytes - lead, same ? 16 : 0));
         uint32_t v[4];
         j += l.count;

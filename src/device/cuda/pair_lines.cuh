@@ -39,25 +39,33 @@ DEV unsigned lane_at(const piece &m) {
 }
 /* A warp's way through the runs of a call. Run q is `lines` lines from q * lines on: an item, or of
  * a rooted call, which is one item, as many as go together. The planner has items of two ranks no
- * longer than that. A run's lines are whole, or end where the message does at a multiple of 16
- * bytes. */
+ * longer than that. */
 struct pair_runs {
     unsigned lines, data, place; /* steps from a line to the next: of data, of places */
-    uint64_t upto; /* bytes from this warp's first line in which lines begin that go in runs */
+    uint64_t upto; /* bytes from this warp's first line in which lines of runs begin */
     int end;       /* behind that, this lane's first 16 bytes still lie in lines */
 };
-template <int S> DEV pair_runs runs_of(const warp_work &w, const pair_way &b) {
-    const uint64_t at = (uint64_t)(uintptr_t)b.out | (uint64_t)(uintptr_t)b.own |
-                        (uint64_t)(uintptr_t)b.keep | (uint64_t)(uintptr_t)b.in,
-                   whole = b.bytes < LINE_DATA ? 0 : b.bytes - LINE_DATA + 1,
-                   upto = b.bytes % 16 == 0 ? b.bytes : whole,
-                   warp = (uint64_t)(unsigned)w.warp * LINE_DATA;
-    const int runs = is_data() && at % 16 == 0 && (ROOTED(S) || w.lines <= LINES_AT_ONCE);
+/* All runs. */
+template <int S> DEV pair_runs all_runs(const warp_work &w, uint64_t bytes) {
+    const uint64_t warp = (uint64_t)(unsigned)w.warp * LINE_DATA;
     pair_runs s;
     s.lines = ROOTED(S) ? LINES_AT_ONCE : w.lines;
     s.data = (unsigned)w.warps * LINE_DATA, s.place = (unsigned)w.warps * LINE_BYTES;
-    s.upto = runs && upto > warp ? upto - warp : 0;
-    s.end = (b.bytes % 16 == 0 ? 0 : LINE_DATA) - (int)lane_at(w.mine);
+    s.upto = bytes > warp ? bytes - warp : 0;
+    s.end = (bytes % 16 == 0 ? 0 : LINE_DATA) - (int)lane_at(w.mine);
+    return s;
+}
+/* Those of buffers at multiples of 16 bytes whose lines are whole, or end where the message does at
+ * such a multiple. */
+template <int S> DEV pair_runs runs_of(const warp_work &w, const pair_way &b) {
+    const uint64_t at = (uint64_t)(uintptr_t)b.out | (uint64_t)(uintptr_t)b.own |
+                        (uint64_t)(uintptr_t)b.keep | (uint64_t)(uintptr_t)b.in;
+    pair_runs s = all_runs<S>(w, b.bytes);
+    if (!is_data() || at % 16) s.upto = 0;
+    if (s.upto && b.bytes % 16) {
+        const uint64_t last = (s.upto - 1) / s.data;
+        if (last * s.data + LINE_DATA > s.upto) s.upto = last / s.lines * s.lines * s.data;
+    }
     return s;
 }
 /* Where run q begins, from this warp's first line, and how many lines it has. */
@@ -112,6 +120,22 @@ DEV void run_send(const pair_runs &s, unsigned count, char *to, const piece &m, 
         packed[i] = line_pack(v[i], m.flags, flag);
     }
     lines_put(to, s.place, packed, count, m.flags);
+}
+/* Own data `own`, which becomes the result, and the peer's, of two ranks. */
+template <int T, int OP> DEV void pair_reduce(const run &r, uint32_t (&own)[4], const uint4 &got) {
+    const symm_args *a = r.a;
+    reduction<T, 4, OP> sum;
+    uint32_t first[4], second[4];
+    to_words(first, got);
+#pragma unroll
+    for (int b = 0; b < 4; b++) {
+        const int swap = OP != SYMM_OP_SUM && !a->rank; /* a sum of two is the same either way */
+        second[b] = swap ? first[b] : own[b];
+        first[b] = swap ? own[b] : first[b];
+    }
+    sum.first((int)a->op, first, scale_of<T, OP>(r, 0));
+    sum.step((int)a->op, second, scale_of<T, OP>(r, 1));
+    sum.last((int)a->op, 2, own);
 }
 /* What has come and the own data become the result. Not inlined but for the sum: what is not fetched
  * cannot be late. */
@@ -189,28 +213,128 @@ DEV void send_first(run &r, first_lines<2> &f) {
         run_send(f.s, f.count, f.to, lane_piece((int)(threadIdx.x & 31u)), line_flag(r, 0), f.v);
 }
 
-/* All runs, behind the first's send; each is sent one ahead of being taken, which is no more than
- * the item that places are for (hop_lines.cuh). What the loop needs is calculated before it. 1:
- * leave. */
-template <int S, int T, int OP>
-DEV int pair_lines(run &r, const warp_work &w, first_lines<2> &f, line_rest &rest) {
-    const piece &m = w.mine;
+/* ---- elsewhere than at multiples of 16 bytes, and last lines ---------------------------------- */
+
+template <class LOAD>
+DEV void each_load(const char *p, unsigned step, unsigned count, uint32_t (&v)[LINES_AT_ONCE][4],
+                   LOAD load) {
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+        to_words(v[i], load(p + (i < count ? i * step : 0)));
+}
+/* A run of a buffer that may begin anywhere, as run_load has it. Nothing is asked line by line where
+ * all are whole: behind a branch each load is waited for before the next. */
+DEV void off_load(const warp_work &w, const pair_runs &s, uint32_t q, unsigned count,
+                  const char *base, uint64_t bytes, uint32_t (&v)[LINES_AT_ONCE][4]) {
+    const uint64_t first = (uint64_t)(unsigned)w.warp * LINE_DATA + run_at(s, q),
+                   at = first + lane_at(w.mine);
+    const char *p = base + at;
+    const int align = alignment(p);
+    if (first + (count - 1) * s.data + LINE_DATA > bytes || align == 1) {
+#pragma unroll
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+            if (i < count)
+                load_user(v[i], p + i * s.data, (int64_t)(bytes - at - i * s.data), align);
+    } else if (align == 16) {
+        each_load(p, s.data, count, v, load16);
+    } else if (align == 2) {
+        each_load(p, s.data, count, v, halves16);
+    } else {
+        each_load(p, s.data, count, v, [](const char *x) {
+            return make_uint4(load4(x), load4(x + 4), load4(x + 8), load4(x + 12));
+        });
+    }
+}
+DEV void off_store(const warp_work &w, const pair_runs &s, uint32_t q, unsigned count, char *base,
+                   uint64_t bytes, const uint32_t (&v)[LINES_AT_ONCE][4]) {
+    const uint64_t at = (uint64_t)(unsigned)w.warp * LINE_DATA + run_at(s, q);
+    const int align = alignment(base);
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+        if (i < count) store_line(base, v[i], at + i * s.data, bytes, w.mine, align);
+}
+/* What both ways of a run need, anew for each: it is not kept in registers meanwhile. */
+template <int S> struct off_run {
+    warp_work w;
+    pair_way b;
+    pair_runs s;
+    unsigned count;
+    __device__ __forceinline__ off_run(const symm_args *a, uint32_t q) {
+        w = warp_of(a, PLACES(S)), b = pair_way_of<S>(a), s = all_runs<S>(w, b.bytes);
+        count = run_count(s, q);
+    }
+};
+template <int S> DEV void off_send(run &r, uint32_t q) {
+    const off_run<S> o(anew(r.a), q);
+    uint32_t v[LINES_AT_ONCE][4] = {};
+    if (!o.b.out || !o.count) return;
+    char *to = line_slot(r, 1 - r.a->rank, 0, r.a->rank) + line_at(o.w, 0, 0);
+    off_load(o.w, o.s, q, o.count, o.b.out, o.b.bytes, v);
+    run_send(o.s, o.count, to + run_place<S>(o.s, q), o.w.mine, run_flag<S>(r, q), v);
+}
+/* 1: leave, or there is no such run. */
+template <int S, int T> DEV int off_take(run &r, uint32_t q) {
+    const off_run<S> o(anew(r.a), q);
+    const int flags = o.w.mine.flags;
+    uint32_t x[LINES_AT_ONCE][4] = {};
+    uint4 got[LINES_AT_ONCE] = {};
+    if (!o.count) return 1;
+    if (o.b.own) off_load(o.w, o.s, q, o.count, o.b.own, o.b.bytes, x);
+#pragma unroll
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++) lower(x[i], upper_of(o.w.mine));
+    if (o.b.keep) off_store(o.w, o.s, q, o.count, o.b.keep, o.b.bytes, x);
+    if (!o.b.in) return 0;
+    const char *from = line_slot(r, r.a->rank, 0, 1 - r.a->rank) + line_at(o.w, 0, 0);
+    if (lines_wait(r, from + run_place<S>(o.s, q), o.s.place, o.count, flags, run_flag<S>(r, q),
+                   1 - r.a->rank, got))
+        return 1;
+    if constexpr (S & REDUCES)
+        run_reduce<T, ANY_OP>(r, o.count, x, got);
+    else
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++) to_words(x[i], got[i]);
+    const off_run<S> again(anew(r.a), q);
+    off_store(again.w, again.s, q, again.count, again.b.in, again.b.bytes, x);
+    return 0;
+}
+/* Runs from `q` on. Not inlined: the others need the registers, and the instructions to be near each
+ * other. 1: leave. */
+template <int S, int T>
+static __device__ __noinline__ int pair_off(const symm_args *a, uint32_t epoch, uint32_t q) {
+    run r = {};
+    r.a = a, r.ctl = ctl_of(a, a->rank), r.epoch = epoch;
+    look_over(r);
+    off_send<S>(r, q);
+#pragma unroll 1
+    do off_send<S>(r, q + 1);
+    while (!off_take<S, T>(r, q++));
+    return r.left;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* The runs behind the first's send, and then the rest. Each is sent one ahead of being taken: run
+ * q+1 takes the place of run q-3. By then this warp has read run q-1 of the peer, who sent that
+ * after it had read our run q-3. In place: the thread that overwrites an element is the last that
+ * reads it. What the loop needs is calculated before it. */
+template <int S, int T, int OP> DEV void pair_lines(run &r, first_lines<2> &f) {
     constexpr int same = !(S & (SRC_EACH | ROOT_TAKES)); /* what is sent is what is kept */
+    const warp_work w = warp_of(r.a, PLACES(S));
+    const piece &m = w.mine;
     const int gives = !ROOTED(S) || f.b.out != 0, takes = !ROOTED(S) || f.b.in != 0,
               keeps = !(S & REDUCES) && f.b.keep != 0, owns = S & REDUCES ? takes : keeps;
     const uint64_t warp = (uint64_t)(unsigned)w.warp * LINE_DATA;
+    if (S & REDUCES && OP == ANY_OP && takes && warp_scalars_wait(r)) return;
     const char *own = same ? f.at : anew(f.b.own + warp + lane_at(m)),
                *from = anew(line_slot(r, r.a->rank, 0, 1 - r.a->rank) + line_at(w, 0, 0));
     char *keep = anew(f.b.keep + warp + (unsigned)m.at), *in = anew(f.b.in + warp + (unsigned)m.at);
     pair_runs s = f.s;
     uint32_t q = 0;
-    unsigned count = f.count, last = 0;
     s.data = (unsigned)anew((int)s.data), s.place = (unsigned)anew((int)s.place);
     s.upto = anew(s.upto), s.end = anew(s.end);
 #pragma unroll 1
-    for (; count; q++) {
-        const unsigned next = run_count(s, q + 1);
+    for (unsigned count = f.count, next; count; count = next, q++) {
         uint32_t v[LINES_AT_ONCE][4] = {}, x[LINES_AT_ONCE][4] = {};
+        next = run_count(s, q + 1);
         if (gives && next) run_load(s, q + 1, next, f.at, v);
         if (!same && owns) run_load(s, q, count, own, x);
         if (gives && next)
@@ -226,7 +350,7 @@ DEV int pair_lines(run &r, const warp_work &w, first_lines<2> &f, line_rest &res
         if (takes) {
             uint4 got[LINES_AT_ONCE] = {};
             if (lines_wait(r, at, s.place, count, m.flags, run_flag<S>(r, q), 1 - r.a->rank, got))
-                return 1;
+                return;
             if constexpr (S & REDUCES)
                 run_reduce<T, OP>(r, count, x, got);
             else
@@ -235,14 +359,8 @@ DEV int pair_lines(run &r, const warp_work &w, first_lines<2> &f, line_rest &res
         }
 #pragma unroll
         for (unsigned i = 0; same && i < LINES_AT_ONCE; i++) copy_words(f.v[i], v[i]);
-        last = count, count = next;
     }
-    if (q && f.b.bytes % 16 == 0) return 0; /* `rest` is nothing */
-    const unsigned full = last == s.lines, lines = q ? (q - 1) * s.lines + last : 0;
-    rest.use = ROOTED(S) || !q ? 0 : full ? q : q - 1;
-    rest.j = ROOTED(S) ? lines : full ? 0 : last;
-    rest.some = warp + (uint64_t)lines * s.data < f.b.bytes;
-    return 0;
+    if (warp + run_at(s, q) < f.b.bytes) r.left |= pair_off<S, T>(r.a, r.epoch, q);
 }
 
 #endif

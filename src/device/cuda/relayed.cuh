@@ -245,7 +245,7 @@ template <int N> DEV void body_ag_direct(run &r, places &at) {
     else if (stores)
         hop_direct<ALL_GATHER, N>(r, at);
     else if (has_lines(r.a))
-        ag_push<N>(r);
+        ag_push_late<N>(r);
 }
 
 /* Compiled once for all reductions, to keep the kernel small. The kernel for eight ranks has no

@@ -150,8 +150,8 @@ template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
         return line_target{(char *)a->dst + s.at, s.end - s.at};
     };
     if (OP == ANY_OP && warp_scalars_wait(r)) return;
-    const auto send = [&](uint32_t k, unsigned) { slices_send<N>(r, w, k, c, in); };
-    const auto take = [&](uint32_t k, unsigned) {
+    const auto send = [&](uint32_t k) { slices_send<N>(r, w, k, c, in); };
+    const auto take = [&](uint32_t k) {
         const unsigned lines = lines_of(w, k, c.each);
         return item_reduce<T, N, OP, SENDS_ALL>(r, w, k, lines, mine) ||
                item_copy<N>(r, w, k, lines, 1, target);
@@ -287,8 +287,8 @@ template <int T, int N, int OP> DEV void reduce_twoshot(run &r) {
         return line_target{(char *)a->dst + s.at, s.end - s.at};
     };
     if (OP == ANY_OP && !root && warp_scalars_wait(r)) return;
-    const auto send = [&](uint32_t k, unsigned) { slices_send<N>(r, w, k, c, in); };
-    const auto take = [&](uint32_t k, unsigned) {
+    const auto send = [&](uint32_t k) { slices_send<N>(r, w, k, c, in); };
+    const auto take = [&](uint32_t k) {
         const unsigned lines = lines_of(w, k, c.each);
         return root ? item_copy<N>(r, w, k, lines, 0, target)
                     : item_reduce<T, N, OP, SENDS_ROOT>(r, w, k, lines, mine);
