@@ -2,8 +2,8 @@
 # check_sass.sh - what nvcc made of the GPU kernels, in the machine code of each architecture of the
 # build: a warp stores a line, and loads one, by one instruction, which all its lanes reach together
 # because nothing that parts them lies between the vote on who is here and the store or the load
-# (put_whole_warp and get_whole_warp in ptx.cuh). Two ranks' kernels store and load four lines so, one
-# behind the other.
+# (put_whole_warp and get_whole_warp in ptx.cuh). Two ranks' kernels store and load four lines so,
+# one behind the other.
 # And kernels that reduce over the multicast range let the switch do it: they have loads that
 # reduce, at least one for each row that a warp has under way (multicast.cuh). Packets over the
 # range (small.cuh) are halves of 8 bytes, each stored by one instruction. (Stores over the range
@@ -69,8 +69,9 @@ sites() {
         }
         # Of a line whose arrival alone matters the upper half is loaded, which may hold its flag.
         upper = op ~ /^LDG?\.E\.64\.STRONG\.SYS/ && $0 ~ /\+0x8\]/
-        if (looks && (upper || op ~ /^LDG?\.E\.128\.STRONG\.SYS/)) { looks--; loads++; loaded = 1; jumps = "" }
-        else if (jumps != "") { bad++; print "bad", arch, f, jumps; looks = 0; jumps = "" }
+        if (looks && (upper || op ~ /^LDG?\.E\.128\.STRONG\.SYS/)) {
+            looks--; loads++; loaded = 1; jumps = ""
+        } else if (jumps != "") { bad++; print "bad", arch, f, jumps; looks = 0; jumps = "" }
         if (looks && op ~ /^(BRA|BRX|CALL|RET|EXIT|BSYNC|WARPSYNC|BREAK|YIELD|BAR|JMP|KILL)/) {
             jumps = "has " op " before the load at " at
             if (looks > 1 || op != "BRA" || guard == "") {
@@ -104,8 +105,10 @@ verdict() { # report: why it is refused, or nothing
     grep '^bad' "$1"
     awk '$1 == "sites" && $3 ~ /ll128/ && !$4 { print $2, $3, "has no store of a whole warp" }
          $1 == "sites" && $3 ~ /ll128/ && !$6 { print $2, $3, "has no load of a whole warp" }
-         $1 == "sites" && $3 ~ /push_ll128_(.*_)?n2$/ && $7 < 2 { print $2, $3, "stores no runs" }
-         $1 == "sites" && $3 ~ /push_ll128_(.*_)?n2$/ && $8 < 1 { print $2, $3, "loads no runs" }
+         $1 == "sites" && $3 ~ /push_ll128_(.*_)?n2$/ {
+             if ($7 < 2) print $2, $3, "stores no runs"
+             if (!$8) print $2, $3, "loads no runs"
+         }
          $1 == "sites" { n++ } END { if (!n) print "no kernels" }' "$1"
 }
 

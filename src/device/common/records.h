@@ -263,6 +263,8 @@ typedef struct {
 #define SYMM_GPU_THREADS      480
 #define SYMM_GPU_THREADS_FEW  352
 #define SYMM_GPU_THREADS_FOUR 736
+/* Lines that a warp of two ranks moves together: items have no more, but of rooted calls. */
+#define SYMM_GPU_LINES_AT_ONCE 4
 /* Those and the last warp fill a multiprocessor's registers. Threads that move data in a CTA of
  * which four fit beside each other, whatever they are of: */
 #define SYMM_GPU_QUARTER(threads) (((threads) + 32) / 4 - 32)

@@ -440,7 +440,7 @@ DEV void line_put(void *p, uint4 v, int flags) {
     if (!flags) put16(p, v);
     __syncwarp();
     if (flags) {
-        /* pairs with line_wait: whoever sees the flags reads the line after them */
+        /* pairs with line_wait and lines_wait: whoever sees the flags reads the line after them */
         __threadfence_system();
         put16(p, v);
     }

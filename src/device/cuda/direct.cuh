@@ -304,8 +304,6 @@ DEV void ag_direct(run &r, const places &at, const ag_part &g, uint4 (&v)[AG_ROW
  * destination, what lies before the first goes byte by byte: no byte of a neighbour's part is
  * written. Sources may be anywhere, in no window too, because only their own rank reads them. */
 
-/* The shape of all_gather, where it does not go as ag_direct does. */
-
 /* Behind an exchange of offsets: whether each destination that takes is in a window. */
 template <int S> DEV int targets_in_windows(const symm_args *a, const places &at) {
     int all = 1;

@@ -1,8 +1,8 @@
 /* hop_lines.cuh - middle messages of every shape in lines (LL128): one hop, from who gives to who
  * takes. Buffers may be anywhere. GPU code: whole data warps run it.
  *
- * Shapes in which all give and all take use their places again, as ar_push does: item k+1 takes the
- * place of item k-3; by then this warp has read item k-1 of the same warp of every peer, and the
+ * Shapes in which all give and all take use their places again: item k+1 takes the place of
+ * item k-3; by then this warp has read item k-1 of the same warp of every peer, and the
  * peer sent that after it had read our item k-3.
  *
  * With a root somebody gives and hears nothing, so that proof does not hold. There a call is one
@@ -150,6 +150,7 @@ template <int S, int T, int N> DEV void body_hop_lines(run &r, first_lines<N> &f
 
 /* ---- all give all, all take all -------------------------------------------------------------- */
 
+/* In place: the thread that overwrites an element is the last that reads it. */
 template <int T, int N, int OP> DEV void ar_push(run &r) {
     const symm_args *a = r.a;
     const uint64_t bytes = a->count * a->esize;

@@ -1,6 +1,7 @@
 /* lines.cuh - middle and large messages in lines of 128 bytes that end in a flag (LL128), in one
- * shot; two_shots.cuh has two. Ranks share only scratch, so buffers may be anywhere. A line's flag pairs line_put with line_wait, lines_recv and line_gather. GPU code:
- * whole data warps run it. */
+ * shot; two_shots.cuh has two, pair_lines.cuh what two ranks do otherwise. Ranks share only
+ * scratch, so buffers may be anywhere. A line's flag pairs line_put and lines_put with
+ * line_wait, lines_wait and line_gather. GPU code: whole data warps run it. */
 #ifndef SYMM_CUDA_LINES_CUH_
 #define SYMM_CUDA_LINES_CUH_
 
@@ -105,7 +106,8 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
 
 /* Lines of one rank that a warp loads, waits for and reduces together: one trip to memory, and one
  * wait, for all of them. */
-#define LINES_AT_ONCE 4
+#define LINES_AT_ONCE SYMM_GPU_LINES_AT_ONCE
+SYMM_STATIC_ASSERT(LINES_AT_ONCE == 4, "lines_put and lines_wait take four");
 /* `count` lines of item `use` from line j on: as many as go together, or what is left. whole: each
  * lane has all of its piece of each, or nothing, at multiples of 16 bytes. Then nothing is asked
  * line by line, for behind a branch each load is waited for before the next. */
@@ -332,7 +334,7 @@ DEV int each_reduce(run &r, const warp_work &w, const line_run &l, uint32_t (&ow
 /* Where a reduced line goes: into the buffer of the result, and to every peer, phase 1; or to the
  * root alone. */
 enum { SENDS_NOT, SENDS_ALL, SENDS_ROOT };
-/* Reduces one line, of phase 0, of any number of ranks; own data as in run_reduce. 1: leave. */
+/* Reduces one line, of phase 0, of any number of ranks; own data from b.src. 1: leave. */
 template <int T, int N, int OP, int SENDS>
 DEV int one_reduce(run &r, const warp_work &w, const line_run &l, const line_buffers &b) {
     uint32_t own[4];

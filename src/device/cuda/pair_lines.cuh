@@ -1,9 +1,9 @@
-/* pair_lines.cuh - lines of two ranks (lines.cuh) whose pieces lie at multiples of 16 bytes, up to
- * four together: one trip to memory, one vote and one wait for all of them. Here every instruction
- * is time that the link is not used: a warp is alone on its part of the multiprocessor. So addresses
- * go on by additions, and nothing is asked line by line. What is left of a message, and what lies
- * elsewhere, goes line by line (hop_lines.cuh), over the same places. GPU code: whole data warps run
- * it. */
+/* pair_lines.cuh - lines (LL128) of two ranks, of every shape, up to four together: one trip to
+ * memory, one vote and one wait for all of them. A warp is alone on its part of the multiprocessor,
+ * so each instruction between a message's bytes is time that the link is not used: addresses go on
+ * by additions, and nothing is asked line by line. What lies off a multiple of 16 bytes, and a last
+ * line that is not whole, goes in the same runs over the same places, in a function of its own
+ * (pair_off). So each rank goes by its own buffers. GPU code: whole data warps run it. */
 #ifndef SYMM_CUDA_PAIR_LINES_CUH_
 #define SYMM_CUDA_PAIR_LINES_CUH_
 
@@ -137,8 +137,8 @@ template <int T, int OP> DEV void pair_reduce(const run &r, uint32_t (&own)[4], 
     sum.step((int)a->op, second, scale_of<T, OP>(r, 1));
     sum.last((int)a->op, 2, own);
 }
-/* What has come and the own data become the result. Not inlined but for the sum: what is not fetched
- * cannot be late. */
+/* What has come and the own data become the result. Not inlined but for the sum: what is not
+ * fetched cannot be late. */
 template <int T>
 static __device__ __noinline__ uint4 pair_any(const symm_args *a, uint32_t epoch, uint4 own,
                                               uint4 got) {
@@ -163,8 +163,8 @@ DEV void run_reduce(const run &r, unsigned count, uint32_t (&own)[LINES_AT_ONCE]
     }
 }
 
-/* What goes first: loaded while the epoch word is on the way. Where it is and where it goes is known
- * before the kernel begins (frame.cuh). Of more ranks, and of what does not go in runs, there is
+/* What goes first: loaded while the epoch word is on the way. Where it is and where it goes is
+ * known before the kernel begins (frame.cuh). Of more ranks, and of what pair_off moves, there is
  * nothing. */
 template <int N> struct first_lines {};
 template <> struct first_lines<2> {
@@ -213,7 +213,7 @@ DEV void send_first(run &r, first_lines<2> &f) {
         run_send(f.s, f.count, f.to, lane_piece((int)(threadIdx.x & 31u)), line_flag(r, 0), f.v);
 }
 
-/* ---- elsewhere than at multiples of 16 bytes, and last lines ---------------------------------- */
+/* ---- elsewhere than at multiples of 16 bytes, and last lines --------------------------------- */
 
 template <class LOAD>
 DEV void each_load(const char *p, unsigned step, unsigned count, uint32_t (&v)[LINES_AT_ONCE][4],
@@ -222,8 +222,8 @@ DEV void each_load(const char *p, unsigned step, unsigned count, uint32_t (&v)[L
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
         to_words(v[i], load(p + (i < count ? i * step : 0)));
 }
-/* A run of a buffer that may begin anywhere, as run_load has it. Nothing is asked line by line where
- * all are whole: behind a branch each load is waited for before the next. */
+/* A run of a buffer that may begin anywhere, as run_load has it. Nothing is asked line by line
+ * where all are whole: behind a branch each load is waited for before the next. */
 DEV void off_load(const warp_work &w, const pair_runs &s, uint32_t q, unsigned count,
                   const char *base, uint64_t bytes, uint32_t (&v)[LINES_AT_ONCE][4]) {
     const uint64_t first = (uint64_t)(unsigned)w.warp * LINE_DATA + run_at(s, q),
@@ -296,8 +296,8 @@ template <int S, int T> DEV int off_take(run &r, uint32_t q) {
     off_store(again.w, again.s, q, again.count, again.b.in, again.b.bytes, x);
     return 0;
 }
-/* Runs from `q` on. Not inlined: the others need the registers, and the instructions to be near each
- * other. 1: leave. */
+/* Runs from `q` on. Not inlined: the others need the registers, and the instructions to be near
+ * each other. 1: leave. */
 template <int S, int T>
 static __device__ __noinline__ int pair_off(const symm_args *a, uint32_t epoch, uint32_t q) {
     run r = {};
@@ -312,10 +312,10 @@ static __device__ __noinline__ int pair_off(const symm_args *a, uint32_t epoch, 
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* The runs behind the first's send, and then the rest. Each is sent one ahead of being taken: run
- * q+1 takes the place of run q-3. By then this warp has read run q-1 of the peer, who sent that
- * after it had read our run q-3. In place: the thread that overwrites an element is the last that
- * reads it. What the loop needs is calculated before it. */
+/* All runs but the send of the first. Run q+1 is sent when run q-1 has been taken, here and in
+ * pair_off, whichever way either rank goes: then the peer has taken our run q-3, whose place run
+ * q+1 has. Rooted calls use no place twice. In place: the thread that overwrites an element is the
+ * last that reads it. What the loop needs is calculated before it. */
 template <int S, int T, int OP> DEV void pair_lines(run &r, first_lines<2> &f) {
     constexpr int same = !(S & (SRC_EACH | ROOT_TAKES)); /* what is sent is what is kept */
     const warp_work w = warp_of(r.a, PLACES(S));

@@ -1,6 +1,7 @@
-/* shape.cuh - who hands what to whom in a collective whose data crosses once: reduce_scatter,
- * alltoall, broadcast, reduce, gather, scatter. A shape is a constant of the kernel; the root is an
- * argument. The same description as in host/one_hop.c. GPU code, any thread.
+/* shape.cuh - who hands what to whom in a collective whose data crosses once: all_gather,
+ * reduce_scatter, alltoall, broadcast, reduce, gather, scatter, and all_reduce in one shot. A shape
+ * is a constant of the kernel; the root is an argument. The same description as in host/one_hop.c.
+ * GPU code, any thread.
  *
  * A buffer holds one part, or one for each rank. The part of giver p for taker q is part q of p's
  * source if that has one for each, and becomes part p of q's destination if that has one for each.

@@ -273,7 +273,7 @@ template <int N> DEV void body_broadcast_twoshot(run &r) {
  *     every owner, who sent that after it had read our item k-1.
  *   To the root: item k takes the place of item k-4. The owner has read item k from the root, who
  *     sent that after it had taken item k-2.
- * In place is safe as in two_shots.cuh: the root writes a place of the result after it has sent
+ * In place is safe as in all_reduce: the root writes a place of the result after it has sent
  * what was there. */
 template <int T, int N, int OP> DEV void reduce_twoshot(run &r) {
     const symm_args *a = r.a;

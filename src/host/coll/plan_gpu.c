@@ -145,9 +145,6 @@ static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64
     p->threads = 32 * clamp(warps, 1, most);
 }
 
-/* Lines that two ranks' kernels move together (lines.cuh): an item has no more. */
-#define LINES_AT_ONCE 4
-
 /* Lines in a source's slots: one for each of two phases. What crosses once has both; and so has a
  * rooted call, of which two ranks exchange lines of one phase. */
 static uint64_t line_room(const symm_plan_env *env, const symm_kernel_row *k) {
@@ -156,9 +153,9 @@ static uint64_t line_room(const symm_plan_env *env, const symm_kernel_row *k) {
 }
 
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is
- * scratch, in which an item has `places`; what has no place twice is one item. Where scratch does
- * not do for all warps CTAs have fewer of them, so that the call stays on as many
- * multiprocessors. */
+ * scratch, in which an item has `places`; what has no place twice is one item, and other items of
+ * two ranks are what goes together. Where scratch does not do for all warps CTAs have fewer of
+ * them, so that the call stays on as many multiprocessors. */
 static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
                        symm_plan *p) {
     const int places = k->places, once = k->cap == SYMM_CAP_LINES;
@@ -171,8 +168,8 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
                    want = (need + warps - 1) / warps;
     p->lines = want < room / warps || once ? want : room / warps;
     if (!p->lines) p->lines = 1;
-    if (env->nranks == 2 && !once && !k->sliced && p->lines > LINES_AT_ONCE)
-        p->lines = LINES_AT_ONCE;
+    if (env->nranks == 2 && !once && !k->sliced && p->lines > SYMM_GPU_LINES_AT_ONCE)
+        p->lines = SYMM_GPU_LINES_AT_ONCE;
 }
 
 /* Lines of both slots, where a call is one item: its lines lie in the order of its data. */
@@ -291,13 +288,9 @@ enum { PROTOCOL = 12 };
 static uint64_t layout(uint64_t h) {
     static const uint64_t bytes[] = {1ull << 20, 112ull << 20};
     static const int ranks[] = {2, 4, 8, 72};
-    const uint64_t fixed[] = {PROTOCOL,
-                              LINE_DATA,
-                              LINES_UPTO,
-                              QUARTER_LINES_UPTO,
-                              STAGE_ROW,
-                              SYMM_GPU_STAGE_PLACES,
-                              sizeof(symm_gpu_ctl)};
+    const uint64_t fixed[] = {
+        PROTOCOL,           LINE_DATA, SYMM_GPU_LINES_AT_ONCE, LINES_UPTO,
+        QUARTER_LINES_UPTO, STAGE_ROW, SYMM_GPU_STAGE_PLACES,  sizeof(symm_gpu_ctl)};
     for (unsigned i = 0; i < sizeof fixed / sizeof fixed[0]; i++) h = (h ^ fixed[i]) * FNV;
     for (unsigned i = 0; i < 8; i++) {
         symm_plan_env env = {.nranks = ranks[i / 2], .gpu = 1, .sms = 132};
