@@ -42,8 +42,8 @@ DEV unsigned lane_at(const piece &m) {
  * longer than that. */
 struct pair_runs {
     unsigned lines, data, place; /* steps from a line to the next: of data, of places */
-    uint64_t upto; /* bytes from this warp's first line in which lines of runs begin */
-    int end;       /* behind that, this lane's first 16 bytes still lie in lines */
+    uint64_t upto; /* lines that begin before it, counted from this warp's first, go in runs */
+    int end;       /* and this lane has 16 bytes that begin before upto + end */
 };
 /* All runs. */
 template <int S> DEV pair_runs all_runs(const warp_work &w, uint64_t bytes) {
