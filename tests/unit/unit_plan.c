@@ -425,8 +425,8 @@ static void lines_are_sound(const symm_plan_env *env, const symm_call *call,
     if (!places) T_EQ(p->line_warps, 0);
     if (!p->line_warps) return;
     /* What crosses once has the places of both phases, and so has a call with a root. */
-    const int two = !(symm_colls[k->coll].flags & SYMM_COLL_ROOT);
-    const uint64_t slots = two && (k->relay ? &symm_kernels[k->relay] : k)->sliced ? 1 : 2;
+    const int two = !(symm_colls[k->coll].flags & SYMM_COLL_ROOT), all = env->nranks == 2 ? 4 : 2;
+    const unsigned slots = two && (k->relay ? &symm_kernels[k->relay] : k)->sliced ? 1 : all;
     const uint64_t lines = slots * (env->scratch.gpu.line_slot / 512u);
     /* One item: a line of it has the place that it has in the message. */
     if (once) T_CHECK((symm_plan_message(call) + 479) / 480 <= lines);

@@ -28,7 +28,9 @@ static void large_calls_fill_the_gpu(void) {
                     const int direct =
                         p.kernel == SYMM_KERNEL_AR_DIRECT || p.kernel == SYMM_KERNEL_AG_DIRECT;
                     const uint64_t room = direct ? 132
-                                                 : (p.kernel == SYMM_KERNEL_AR_2SHOT128 ? 1 : 2) *
+                                                 : (p.kernel == SYMM_KERNEL_AR_2SHOT128 ? 1
+                                                    : n == 2                            ? 4
+                                                                                        : 2) *
                                                        (env.scratch.gpu.line_slot / 512u) /
                                                        (unsigned)symm_kernels[p.kernel].places;
                     T_CHECKF(p.ctas == (room < 132 ? (int)room : 132),

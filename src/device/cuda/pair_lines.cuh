@@ -10,6 +10,15 @@
 #include "lines.cuh"
 #include "shape.cuh"
 
+/* Where a rank finds its peer's lines: in all slots of the epoch's parity, as nobody sends itself
+ * any. From one parity to the other: */
+DEV uint64_t parity_step(const symm_args *a) {
+    return 4 * a->scratch.gpu.line_slot;
+}
+DEV char *pair_slot(const run &r, int rank, const warp_work &w) {
+    const uint64_t odd = r.epoch & 1u ? parity_step(r.a) : 0;
+    return flat(r.a, rank, r.a->scratch.gpu.line_off + odd) + line_at(w, 0, 0);
+}
 /* What this rank sends, keeps and gets; each NULL where there is none. */
 struct pair_way {
     const char *out; /* to the peer */
@@ -180,16 +189,13 @@ template <int S, int N> DEV first_lines<N> place_lines(const symm_args &a) {
     first_lines<N> f = {};
     if constexpr (N == 2) {
         const warp_work w = warp_of(&a, PLACES(S));
-        const uint64_t slot = a.scratch.gpu.line_slot;
         f.b = pair_way_of<S>(&a);
         f.s = runs_of<S>(w, f.b);
         f.count = run_count(f.s, 0);
         f.at = anew(f.b.out + (uint64_t)(unsigned)w.warp * LINE_DATA + lane_at(w.mine));
         f.room = (unsigned)anew(f.b.out ? (int)run_room(f.s, 0, f.count) : 0);
-        f.to = anew(flat(&a, 1 - a.rank,
-                         a.scratch.gpu.line_off + 2 * (unsigned)a.rank * slot +
-                             (uint64_t)(unsigned)w.warp * LINE_BYTES + (unsigned)w.lane * 16));
-        f.odd = anew(4 * slot);
+        f.to = anew(flat(&a, 1 - a.rank, a.scratch.gpu.line_off) + line_at(w, 0, 0));
+        f.odd = anew(parity_step(&a));
         f.count = (unsigned)anew((int)f.count);
     }
     return f;
@@ -268,7 +274,7 @@ template <int S> DEV void off_send(run &r, uint32_t q) {
     const off_run<S> o(anew(r.a), q);
     uint32_t v[LINES_AT_ONCE][4] = {};
     if (!o.b.out || !o.count) return;
-    char *to = line_slot(r, 1 - r.a->rank, 0, r.a->rank) + line_at(o.w, 0, 0);
+    char *to = pair_slot(r, 1 - r.a->rank, o.w);
     off_load(o.w, o.s, q, o.count, o.b.out, o.b.bytes, v);
     run_send(o.s, o.count, to + run_place<S>(o.s, q), o.w.mine, run_flag<S>(r, q), v);
 }
@@ -284,7 +290,7 @@ template <int S, int T> DEV int off_take(run &r, uint32_t q) {
     for (unsigned i = 0; i < LINES_AT_ONCE; i++) lower(x[i], upper_of(o.w.mine));
     if (o.b.keep) off_store(o.w, o.s, q, o.count, o.b.keep, o.b.bytes, x);
     if (!o.b.in) return 0;
-    const char *from = line_slot(r, r.a->rank, 0, 1 - r.a->rank) + line_at(o.w, 0, 0);
+    const char *from = pair_slot(r, r.a->rank, o.w);
     if (lines_wait(r, from + run_place<S>(o.s, q), o.s.place, o.count, flags, run_flag<S>(r, q),
                    1 - r.a->rank, got))
         return 1;
@@ -325,7 +331,7 @@ template <int S, int T, int OP> DEV void pair_lines(run &r, first_lines<2> &f) {
     const uint64_t warp = (uint64_t)(unsigned)w.warp * LINE_DATA;
     if (S & REDUCES && OP == ANY_OP && takes && warp_scalars_wait(r)) return;
     const char *own = same ? f.at : anew(f.b.own + warp + lane_at(m)),
-               *from = anew(line_slot(r, r.a->rank, 0, 1 - r.a->rank) + line_at(w, 0, 0));
+               *from = anew(pair_slot(r, r.a->rank, w));
     char *keep = anew(f.b.keep + warp + (unsigned)m.at), *in = anew(f.b.in + warp + (unsigned)m.at);
     pair_runs s = f.s;
     uint32_t q = 0;

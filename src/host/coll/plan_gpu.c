@@ -145,11 +145,14 @@ static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64
     p->threads = 32 * clamp(warps, 1, most);
 }
 
-/* Lines in a source's slots: one for each of two phases. What crosses once has both; and so has a
- * rooted call, of which two ranks exchange lines of one phase. */
-static uint64_t line_room(const symm_plan_env *env, const symm_kernel_row *k) {
+/* Slots that lines from one rank have: of both phases where they cross once, or a call has a root,
+ * in which two ranks exchange lines of one phase; of two ranks those of the own rank, too. */
+static uint64_t line_slots(const symm_plan_env *env, const symm_kernel_row *k) {
     const int two = k->sliced && !is_rooted(k->coll);
-    return env->scratch.gpu.line_slot / LINE_BYTES * (two ? 1 : 2);
+    return two ? 1 : env->nranks == 2 ? 4 : 2;
+}
+static uint64_t line_room(const symm_plan_env *env, uint64_t slots) {
+    return slots * (env->scratch.gpu.line_slot / LINE_BYTES);
 }
 
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is
@@ -159,7 +162,7 @@ static uint64_t line_room(const symm_plan_env *env, const symm_kernel_row *k) {
 static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
                        symm_plan *p) {
     const int places = k->places, once = k->cap == SYMM_CAP_LINES;
-    const uint64_t room = line_room(env, k) / (unsigned)places;
+    const uint64_t room = line_room(env, line_slots(env, k)) / (unsigned)places;
     if ((uint64_t)p->ctas > room) p->ctas = room ? (int)room : 1;
     const uint64_t each = room / (unsigned)p->ctas;
     const int most = p->threads / 32, fit = each < (unsigned)most ? (int)each : most;
@@ -172,9 +175,9 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
         p->lines = SYMM_GPU_LINES_AT_ONCE;
 }
 
-/* Lines of both slots, where a call is one item: its lines lie in the order of its data. */
+/* Lines of all slots, where a call is one item: its lines lie in the order of its data. */
 uint64_t symm_plan_gpu_lines_cap(const symm_plan_env *env) {
-    return 2 * (env->scratch.gpu.line_slot / LINE_BYTES) * LINE_DATA;
+    return line_room(env, env->nranks == 2 ? 4 : 2) * LINE_DATA;
 }
 
 /* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none.
@@ -280,8 +283,8 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
  * rank (uneven.cuh). 6: messages have rings. 7: a rank has no staging for itself. 8: two ranks load
  * what they reduce from each other's windows (pull.cuh). 9: messages are lines with flags. 10:
  * signals (onesided.cuh). 11: what crosses once in lines has the places of both phases. 12: copy
- * engines (copies.h). */
-enum { PROTOCOL = 12 };
+ * engines (copies.h). 13: two ranks' lines have the slots of both. */
+enum { PROTOCOL = 13 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
  * communicator. */
