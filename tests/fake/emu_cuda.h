@@ -132,6 +132,14 @@ DEV void load16_if(uint32_t (&v)[4], const char *p, int wanted) {
     const uint4 x = load16(p);
     v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
 }
+DEV void load_words_if(uint32_t (&v)[4], const char *p, int wanted) {
+    for (int i = 0; wanted && i < 4; i++) v[i] = load4(p + 4 * i);
+}
+DEV void load_halves_if(uint32_t (&v)[5], const char *p, int wanted) {
+    if (!wanted) return;
+    v[0] = pair_at(p), v[4] = pair_at(p + 14);
+    for (int i = 0; i < 3; i++) v[i + 1] = load4(p + 2 + 4 * i);
+}
 DEV void store_sized(char *p, const uint32_t (&v)[4], int size) {
     if (size == 16) *(uint4 *)p = make_uint4(v[0], v[1], v[2], v[3]);
     if (size == 8) *(uint2 *)p = make_uint2(v[0], v[1]);

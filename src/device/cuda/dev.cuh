@@ -303,6 +303,10 @@ DEV uint4 halves16(const char *p) {
                    e = pair_at(p + 14);
     return make_uint4(a | b << 16, straddle(b, c), straddle(c, d), straddle(d, e));
 }
+DEV void join_halves(uint32_t (&v)[4], const uint32_t (&h)[5]) {
+    v[0] = h[0] | h[1] << 16, v[3] = straddle(h[3], h[4]);
+    v[1] = straddle(h[1], h[2]), v[2] = straddle(h[2], h[3]);
+}
 DEV void put_pair(char *p, uint32_t w) {
     *(unsigned short *)p = (unsigned short)w;
 }

@@ -54,22 +54,22 @@ struct pair_runs {
     uint64_t upto; /* lines that begin before it, counted from this warp's first, go in runs */
     int end;       /* and this lane has 16 bytes that begin before upto + end */
 };
-/* All runs. */
-template <int S> DEV pair_runs all_runs(const warp_work &w, uint64_t bytes) {
+/* All runs, to the byte. */
+DEV pair_runs all_runs(const warp_work &w, uint64_t bytes, int rooted) {
     const uint64_t warp = (uint64_t)(unsigned)w.warp * LINE_DATA;
     pair_runs s;
-    s.lines = ROOTED(S) ? LINES_AT_ONCE : w.lines;
+    s.lines = rooted ? LINES_AT_ONCE : w.lines;
     s.data = (unsigned)w.warps * LINE_DATA, s.place = (unsigned)w.warps * LINE_BYTES;
     s.upto = bytes > warp ? bytes - warp : 0;
-    s.end = (bytes % 16 == 0 ? 0 : LINE_DATA) - (int)lane_at(w.mine);
+    s.end = -(int)lane_at(w.mine);
     return s;
 }
 /* Those of buffers at multiples of 16 bytes whose lines are whole, or end where the message does at
  * such a multiple. */
-template <int S> DEV pair_runs runs_of(const warp_work &w, const pair_way &b) {
+DEV pair_runs runs_of(const warp_work &w, const pair_way &b, int rooted) {
     const uint64_t at = (uint64_t)(uintptr_t)b.out | (uint64_t)(uintptr_t)b.own |
                         (uint64_t)(uintptr_t)b.keep | (uint64_t)(uintptr_t)b.in;
-    pair_runs s = all_runs<S>(w, b.bytes);
+    pair_runs s = all_runs(w, b.bytes, rooted);
     if (!is_data() || at % 16) s.upto = 0;
     if (s.upto && b.bytes % 16) {
         const uint64_t last = (s.upto - 1) / s.data;
@@ -190,7 +190,7 @@ template <int S, int N> DEV first_lines<N> place_lines(const symm_args &a) {
     if constexpr (N == 2) {
         const warp_work w = warp_of(&a, PLACES(S));
         f.b = pair_way_of<S>(&a);
-        f.s = runs_of<S>(w, f.b);
+        f.s = runs_of(w, f.b, ROOTED(S));
         f.count = run_count(f.s, 0);
         f.at = anew(f.b.out + (uint64_t)(unsigned)w.warp * LINE_DATA + lane_at(w.mine));
         f.room = (unsigned)anew(f.b.out ? (int)run_room(f.s, 0, f.count) : 0);
@@ -221,152 +221,166 @@ DEV void send_first(run &r, first_lines<2> &f) {
 
 /* ---- elsewhere than at multiples of 16 bytes, and last lines --------------------------------- */
 
-template <class LOAD>
-DEV void each_load(const char *p, unsigned step, unsigned count, uint32_t (&v)[LINES_AT_ONCE][4],
-                   LOAD load) {
-#pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        to_words(v[i], load(p + (i < count ? i * step : 0)));
-}
-/* A run of a buffer that may begin anywhere, as run_load has it. Nothing is asked line by line
- * where all are whole: behind a branch each load is waited for before the next. */
-DEV void off_load(const warp_work &w, const pair_runs &s, uint32_t q, unsigned count,
-                  const char *base, uint64_t bytes, uint32_t (&v)[LINES_AT_ONCE][4]) {
-    const uint64_t first = (uint64_t)(unsigned)w.warp * LINE_DATA + run_at(s, q),
-                   at = first + lane_at(w.mine);
-    const char *p = base + at;
+/* A run of a buffer that may begin anywhere. p: this lane's first 16 bytes of it, of which, and of
+ * those of the run's other lines, `room` exist. All that are whole are loaded together: behind a
+ * branch each load is waited for before the next. */
+DEV void off_load(const pair_runs &s, unsigned room, const char *p,
+                  uint32_t (&v)[LINES_AT_ONCE][4]) {
     const int align = alignment(p);
-    if (first + (count - 1) * s.data + LINE_DATA > bytes || align == 1) {
+    const unsigned whole = align == 1 ? ~0u : 16;
+    if (align == 2) {
+        uint32_t h[LINES_AT_ONCE][5] = {};
 #pragma unroll
         for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-            if (i < count)
-                load_user(v[i], p + i * s.data, (int64_t)(bytes - at - i * s.data), align);
+            load_halves_if(h[i], p + i * s.data, i * s.data + 16 <= room);
+#pragma unroll
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++) join_halves(v[i], h[i]);
     } else if (align == 16) {
-        each_load(p, s.data, count, v, load16);
-    } else if (align == 2) {
-        each_load(p, s.data, count, v, halves16);
-    } else {
-        each_load(p, s.data, count, v, [](const char *x) {
-            return make_uint4(load4(x), load4(x + 4), load4(x + 8), load4(x + 12));
-        });
+#pragma unroll
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+            load16_if(v[i], p + i * s.data, i * s.data + 16 <= room);
+    } else if (align != 1) {
+#pragma unroll
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+            load_words_if(v[i], p + i * s.data, i * s.data + 16 <= room);
     }
-}
-DEV void off_store(const warp_work &w, const pair_runs &s, uint32_t q, unsigned count, char *base,
-                   uint64_t bytes, const uint32_t (&v)[LINES_AT_ONCE][4]) {
-    const uint64_t at = (uint64_t)(unsigned)w.warp * LINE_DATA + run_at(s, q);
-    const int align = alignment(base);
 #pragma unroll
     for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-        if (i < count) store_line(base, v[i], at + i * s.data, bytes, w.mine, align);
+        if (i * s.data < room && room - i * s.data < whole)
+            to_words(v[i], load_bytes<4>(p + i * s.data, room - i * s.data));
 }
-/* What both ways of a run need, anew for each: it is not kept in registers meanwhile. */
-template <int S> struct off_run {
-    warp_work w;
-    pair_way b;
-    pair_runs s;
-    unsigned count;
-    __device__ __forceinline__ off_run(const symm_args *a, uint32_t q) {
-        w = warp_of(a, PLACES(S)), b = pair_way_of<S>(a), s = all_runs<S>(w, b.bytes);
-        count = run_count(s, q);
-    }
-};
-template <int S> DEV void off_send(run &r, uint32_t q) {
-    const off_run<S> o(anew(r.a), q);
-    uint32_t v[LINES_AT_ONCE][4] = {};
-    if (!o.b.out || !o.count) return;
-    char *to = pair_slot(r, 1 - r.a->rank, o.w);
-    off_load(o.w, o.s, q, o.count, o.b.out, o.b.bytes, v);
-    run_send(o.s, o.count, to + run_place<S>(o.s, q), o.w.mine, run_flag<S>(r, q), v);
+/* `size` bytes of a line's piece. Not inlined, so that there are few instructions to fetch. */
+static __device__ __noinline__ void off_put(char *p, uint4 v, int size) {
+    const uint32_t all[4] = {v.x, v.y, v.z, v.w}, half[2] = {v.x, v.y};
+    if (size == 8)
+        store_user(p, half, 8, alignment(p));
+    else
+        store_user(p, all, size, alignment(p));
 }
-/* 1: leave, or there is no such run. */
-template <int S, int T> DEV int off_take(run &r, uint32_t q) {
-    const off_run<S> o(anew(r.a), q);
-    const int flags = o.w.mine.flags;
-    uint32_t x[LINES_AT_ONCE][4] = {};
-    uint4 got[LINES_AT_ONCE] = {};
-    if (!o.count) return 1;
-    if (o.b.own) off_load(o.w, o.s, q, o.count, o.b.own, o.b.bytes, x);
+/* room: as in run_store. */
+DEV void off_store(const pair_runs &s, unsigned room, char *to, const piece &m,
+                   const uint32_t (&v)[LINES_AT_ONCE][4]) {
+    const unsigned upper = upper_of(m), most = m.flags ? 8 : 16;
 #pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++) lower(x[i], upper_of(o.w.mine));
-    if (o.b.keep) off_store(o.w, o.s, q, o.count, o.b.keep, o.b.bytes, x);
-    if (!o.b.in) return 0;
-    const char *from = pair_slot(r, r.a->rank, o.w);
-    if (lines_wait(r, from + run_place<S>(o.s, q), o.s.place, o.count, flags, run_flag<S>(r, q),
-                   1 - r.a->rank, got))
-        return 1;
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++) {
+        const unsigned at = i * s.data + upper, left = at < room ? room - at : 0;
+        if (left)
+            off_put(to + i * s.data, make_uint4(v[i][0], v[i][1], v[i][2], v[i][3]),
+                    (int)(left < most ? left : most));
+    }
+}
+
+/* ---- the runs of a warp ---------------------------------------------------------------------- */
+
+/* Where this lane's bytes of run 0 are: the first 16 of what is sent and of what is kept or
+ * reduced, its piece of what it writes, its 16 bytes of a line here and at the peer. */
+struct pair_lanes {
+    const char *at, *own, *from;
+    char *to, *keep, *in;
+};
+template <int OFF>
+DEV void lanes_load(const pair_runs &s, uint32_t q, unsigned count, const char *from,
+                    uint32_t (&v)[LINES_AT_ONCE][4]) {
+    if constexpr (OFF)
+        off_load(s, run_room(s, q, count), from + run_at(s, q), v);
+    else
+        run_load(s, q, count, from, v);
+}
+template <int OFF>
+DEV void lanes_store(const pair_runs &s, unsigned room, char *to, const piece &m,
+                     const uint32_t (&v)[LINES_AT_ONCE][4]) {
+    if constexpr (OFF)
+        off_store(s, room, to, m, v);
+    else
+        run_store(s, room, to, m, v);
+}
+
+/* Run q: its own data (x, as loaded) is kept, or reduced with the peer's; the peer's, or the result,
+ * is stored. 1: leave. */
+template <int S, int T, int OP, int OFF>
+DEV int run_take(run &r, const pair_way &b, const pair_lanes &l, const pair_runs &s, uint32_t q,
+                 unsigned count, uint32_t (&x)[LINES_AT_ONCE][4]) {
+    const piece m = lane_piece((int)(threadIdx.x & 31u));
+    const int takes = !ROOTED(S) || b.in != 0, keeps = !(S & REDUCES) && b.keep != 0;
+    /* Before the wait: what comes behind it is time that the call takes. */
+    const unsigned room = (unsigned)anew((int)run_room(s, q, count));
+    const char *at = anew(l.from + run_place<S>(s, q));
+    char *to = anew(l.in + run_at(s, q));
+    uint4 got[LINES_AT_ONCE] = {};
+    if (keeps) lanes_store<OFF>(s, room, l.keep + run_at(s, q), m, x);
+    if (!takes) return 0;
+    if (lines_wait(r, at, s.place, count, m.flags, run_flag<S>(r, q), 1 - r.a->rank, got)) return 1;
     if constexpr (S & REDUCES)
-        run_reduce<T, ANY_OP>(r, o.count, x, got);
+        run_reduce<T, OP>(r, count, x, got);
     else
         for (unsigned i = 0; i < LINES_AT_ONCE; i++) to_words(x[i], got[i]);
-    const off_run<S> again(anew(r.a), q);
-    off_store(again.w, again.s, q, again.count, again.b.in, again.b.bytes, x);
+    lanes_store<OFF>(s, room, to, m, x);
     return 0;
 }
-/* Runs from `q` on. Not inlined: the others need the registers, and the instructions to be near
- * each other. 1: leave. */
+/* Run q+1 is sent when run q-1 has been taken, whichever way either rank goes: then the peer has
+ * taken our run q-3, whose place run q+1 has. Rooted calls use no place twice. In place: the thread
+ * that overwrites an element is the last that reads it. q, count, v: the run that has been sent,
+ * its lines, what was loaded; or count 0, and only the next one is to be sent. Afterwards q is the
+ * first run that there is not. */
+template <int S, int T, int OP, int OFF>
+DEV void pair_loop(run &r, const pair_way &b, const pair_lanes &l, const pair_runs &s, uint32_t &q,
+                   unsigned count, uint32_t (&v)[LINES_AT_ONCE][4]) {
+    constexpr int same = !OFF && !(S & (SRC_EACH | ROOT_TAKES)); /* what is sent is what is kept */
+    const piece m = lane_piece((int)(threadIdx.x & 31u));
+    const int gives = !ROOTED(S) || b.out != 0,
+              owns = S & REDUCES ? !ROOTED(S) || b.in != 0 : b.keep != 0;
+    do {
+        const unsigned next = run_count(s, q + 1);
+        uint32_t w[LINES_AT_ONCE][4] = {}, x[LINES_AT_ONCE][4] = {};
+        if (gives && next) lanes_load<OFF>(s, q + 1, next, l.at, w);
+        if (!same && !OFF && owns) lanes_load<OFF>(s, q, count, l.own, x);
+        if (gives && next)
+            run_send(s, next, l.to + run_place<S>(s, q + 1), m, run_flag<S>(r, q + 1), w);
+        if (OFF && owns && count) lanes_load<OFF>(s, q, count, l.own, x);
+#pragma unroll
+        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+            same ? copy_words(x[i], v[i]) : lower(x[i], upper_of(m));
+        if ((!OFF || count) && run_take<S, T, OP, OFF>(r, b, l, s, q, count, x)) return;
+#pragma unroll
+        for (unsigned i = 0; same && i < LINES_AT_ONCE; i++) copy_words(v[i], w[i]);
+        count = next, q++;
+    } while (count);
+}
+/* `from`: the peer's lines. */
+DEV pair_lanes lanes_of(const warp_work &w, const pair_way &b, char *to, const char *from) {
+    const uint64_t warp = (uint64_t)(unsigned)w.warp * LINE_DATA, at = warp + lane_at(w.mine),
+                   piece = warp + (unsigned)w.mine.at;
+    const pair_lanes l = {b.out + at, b.own + at, from, to, b.keep + piece, b.in + piece};
+    return l;
+}
+/* Runs from `q` on by pair_off's way. Not inlined: the others need the registers, and the
+ * instructions to be near each other. 1: leave. */
 template <int S, int T>
 static __device__ __noinline__ int pair_off(const symm_args *a, uint32_t epoch, uint32_t q) {
     run r = {};
     r.a = a, r.ctl = ctl_of(a, a->rank), r.epoch = epoch;
     look_over(r);
-    off_send<S>(r, q);
-#pragma unroll 1
-    do off_send<S>(r, q + 1);
-    while (!off_take<S, T>(r, q++));
+    const warp_work w = warp_of(a, PLACES(S));
+    const pair_way b = pair_way_of<S>(a);
+    const pair_runs s = all_runs(w, b.bytes, ROOTED(S));
+    const pair_lanes l = lanes_of(w, b, pair_slot(r, 1 - a->rank, w), pair_slot(r, a->rank, w));
+    uint32_t before = q - 1, none[LINES_AT_ONCE][4];
+    pair_loop<S, T, ANY_OP, 1>(r, b, l, s, before, 0, none);
     return r.left;
 }
-
-/* ---- all of it ------------------------------------------------------------------------------- */
-
-/* All runs but the send of the first. Run q+1 is sent when run q-1 has been taken, here and in
- * pair_off, whichever way either rank goes: then the peer has taken our run q-3, whose place run
- * q+1 has. Rooted calls use no place twice. In place: the thread that overwrites an element is the
- * last that reads it. What the loop needs is calculated before it. */
+/* All runs but the send of the first. What the loop needs is calculated before it. */
 template <int S, int T, int OP> DEV void pair_lines(run &r, first_lines<2> &f) {
-    constexpr int same = !(S & (SRC_EACH | ROOT_TAKES)); /* what is sent is what is kept */
     const warp_work w = warp_of(r.a, PLACES(S));
-    const piece &m = w.mine;
-    const int gives = !ROOTED(S) || f.b.out != 0, takes = !ROOTED(S) || f.b.in != 0,
-              keeps = !(S & REDUCES) && f.b.keep != 0, owns = S & REDUCES ? takes : keeps;
-    const uint64_t warp = (uint64_t)(unsigned)w.warp * LINE_DATA;
-    if (S & REDUCES && OP == ANY_OP && takes && warp_scalars_wait(r)) return;
-    const char *own = same ? f.at : anew(f.b.own + warp + lane_at(m)),
-               *from = anew(pair_slot(r, r.a->rank, w));
-    char *keep = anew(f.b.keep + warp + (unsigned)m.at), *in = anew(f.b.in + warp + (unsigned)m.at);
+    if (S & REDUCES && OP == ANY_OP && (!ROOTED(S) || f.b.in) && warp_scalars_wait(r)) return;
+    pair_lanes l = lanes_of(w, f.b, f.to, anew(pair_slot(r, r.a->rank, w)));
+    l.at = f.at, l.own = anew(l.own), l.keep = anew(l.keep), l.in = anew(l.in);
     pair_runs s = f.s;
     uint32_t q = 0;
     s.data = (unsigned)anew((int)s.data), s.place = (unsigned)anew((int)s.place);
     s.upto = anew(s.upto), s.end = anew(s.end);
-#pragma unroll 1
-    for (unsigned count = f.count, next; count; count = next, q++) {
-        uint32_t v[LINES_AT_ONCE][4] = {}, x[LINES_AT_ONCE][4] = {};
-        next = run_count(s, q + 1);
-        if (gives && next) run_load(s, q + 1, next, f.at, v);
-        if (!same && owns) run_load(s, q, count, own, x);
-        if (gives && next)
-            run_send(s, next, f.to + run_place<S>(s, q + 1), m, run_flag<S>(r, q + 1), v);
-#pragma unroll
-        for (unsigned i = 0; i < LINES_AT_ONCE; i++)
-            same ? copy_words(x[i], f.v[i]) : lower(x[i], upper_of(m));
-        /* Before the wait: what comes behind it is time that the call takes. */
-        const unsigned room = (unsigned)anew((int)run_room(s, q, count));
-        const char *at = anew(from + run_place<S>(s, q));
-        char *to = anew(in + run_at(s, q));
-        if (keeps) run_store(s, room, keep + run_at(s, q), m, x);
-        if (takes) {
-            uint4 got[LINES_AT_ONCE] = {};
-            if (lines_wait(r, at, s.place, count, m.flags, run_flag<S>(r, q), 1 - r.a->rank, got))
-                return;
-            if constexpr (S & REDUCES)
-                run_reduce<T, OP>(r, count, x, got);
-            else
-                for (unsigned i = 0; i < LINES_AT_ONCE; i++) to_words(x[i], got[i]);
-            run_store(s, room, to, m, x);
-        }
-#pragma unroll
-        for (unsigned i = 0; same && i < LINES_AT_ONCE; i++) copy_words(f.v[i], v[i]);
-    }
-    if (warp + run_at(s, q) < f.b.bytes) r.left |= pair_off<S, T>(r.a, r.epoch, q);
+    if (f.count) pair_loop<S, T, OP, 0>(r, f.b, l, s, q, f.count, f.v);
+    if (!r.left && (uint64_t)(unsigned)w.warp * LINE_DATA + run_at(s, q) < f.b.bytes)
+        r.left |= pair_off<S, T>(r.a, r.epoch, q);
 }
 
 #endif

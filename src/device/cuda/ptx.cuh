@@ -152,6 +152,25 @@ DEV void load16_if(uint32_t (&v)[4], const char *p, int wanted) {
                  : "l"(p), "r"(wanted)
                  : "memory");
 }
+/* The same from a multiple of 4 bytes, and from a multiple of 2 that is none of 4: the words between
+ * are at multiples of 4, a half word at either end. */
+DEV void load_words_if(uint32_t (&v)[4], const char *p, int wanted) {
+    asm volatile("{\n\t.reg .pred wanted;\n\tsetp.ne.s32 wanted, %5, 0;\n\t"
+                 "@wanted ld.global.cg.u32 %0, [%4];\n\t@wanted ld.global.cg.u32 %1, [%4+4];\n\t"
+                 "@wanted ld.global.cg.u32 %2, [%4+8];\n\t@wanted ld.global.cg.u32 %3, [%4+12];\n\t}"
+                 : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3])
+                 : "l"(p), "r"(wanted)
+                 : "memory");
+}
+DEV void load_halves_if(uint32_t (&v)[5], const char *p, int wanted) {
+    asm volatile("{\n\t.reg .pred wanted;\n\tsetp.ne.s32 wanted, %6, 0;\n\t"
+                 "@wanted ld.global.cg.u16 %0, [%5];\n\t@wanted ld.global.cg.u32 %1, [%5+2];\n\t"
+                 "@wanted ld.global.cg.u32 %2, [%5+6];\n\t@wanted ld.global.cg.u32 %3, [%5+10];\n\t"
+                 "@wanted ld.global.cg.u16 %4, [%5+14];\n\t}"
+                 : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3]), "+r"(v[4])
+                 : "l"(p), "r"(wanted)
+                 : "memory");
+}
 DEV void store_sized(char *p, const uint32_t (&v)[4], int size) {
     asm volatile("{\n\t.reg .pred four, two;\n\t"
                  "setp.eq.s32 four, %5, 16;\n\tsetp.eq.s32 two, %5, 8;\n\t"
