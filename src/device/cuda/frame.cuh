@@ -32,7 +32,8 @@ DEV unsigned data_threads(void) {
  *   begin_kernel  addresses
  *   epoch_word    the wait for the kernel before, and the first loads
  *   open_kernel   the epoch
- * HURRY: the addresses here, too, are kept. Kernels without registers for that go without. */
+ * HURRY: the addresses here, too, are kept; 2: that of the epoch word in registers of each thread.
+ * Kernels without registers for that go without. */
 DEV run begin_kernel(const symm_args &a) {
     run r;
     let_next(a.flags & SYMM_ARG_APART);
@@ -46,7 +47,10 @@ DEV run begin_kernel(const symm_args &a) {
 template <int HURRY> DEV uint32_t epoch_word(run &r, uint64_t known) {
     const uint32_t *word = &r.ctl->epoch[blockIdx.x];
     if (HURRY) {
-        r.ctl = anew(r.ctl), r.said = anew(r.said), word = anew(word);
+        /* + 0, of which compilers do not know that it is the same for a warp: from registers that a
+         * warp has once the address would be moved behind the wait, and loads put ahead. */
+        word = anew(HURRY == 2 ? word + (anew((int)threadIdx.x) >> 12) : word);
+        r.ctl = anew(r.ctl), r.said = anew(r.said);
         known |= (uint64_t)(uintptr_t)word | (uint64_t)(uintptr_t)r.said;
     }
     wait_grid(known | (uint64_t)(uintptr_t)r.ctl);
@@ -237,6 +241,6 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
 #define KERNEL_LL(row, N, place, ...) \
     KERNEL_FIRST(row, n##N, LL_THREADS(N), (N) == 2 ? 2 : 1, 1, place, __VA_ARGS__)
 #define KERNEL_LINES(row, N, place, ...) \
-    KERNEL_FIRST(row, n##N, LINE_THREADS(N), 1, (N) == 2, place, __VA_ARGS__)
+    KERNEL_FIRST(row, n##N, LINE_THREADS(N), 1, (N) == 2 ? 2 : 0, place, __VA_ARGS__)
 
 #endif

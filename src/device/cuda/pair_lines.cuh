@@ -197,6 +197,8 @@ template <int S, int N> DEV first_lines<N> place_lines(const symm_args &a) {
         f.to = anew(flat(&a, 1 - a.rank, a.scratch.gpu.line_off) + line_at(w, 0, 0));
         f.odd = anew(parity_step(&a));
         f.count = (unsigned)anew((int)f.count);
+        f.s.data = (unsigned)anew((int)f.s.data), f.s.place = (unsigned)anew((int)f.s.place);
+        f.s.upto = anew(f.s.upto), f.s.end = anew(f.s.end);
     }
     return f;
 }
@@ -249,25 +251,32 @@ DEV void off_load(const pair_runs &s, unsigned room, const char *p,
         if (i * s.data < room && room - i * s.data < whole)
             to_words(v[i], load_bytes<4>(p + i * s.data, room - i * s.data));
 }
-/* `size` bytes of a line's piece. Not inlined, so that there are few instructions to fetch. */
-static __device__ __noinline__ void off_put(char *p, uint4 v, int size) {
-    const uint32_t all[4] = {v.x, v.y, v.z, v.w}, half[2] = {v.x, v.y};
-    if (size == 8)
-        store_user(p, half, 8, alignment(p));
-    else
-        store_user(p, all, size, alignment(p));
+/* `most` bytes of a line's piece, 8 or 16, or as many as there are. Not inlined: what is not there
+ * four times need not be fetched, nor jumped over where there is one line. */
+static __device__ __noinline__ void off_put(char *p, uint4 piece, int left, int most, int align) {
+    uint32_t v[4];
+    to_words(v, piece);
+    const int whole = left >= most && align != 1 ? most : 0;
+    if (align == 2) {
+        const uint32_t joined[3] = {straddle(v[0], v[1]), straddle(v[1], v[2]),
+                                    straddle(v[2], v[3])};
+        store_halves_sized(p, v[0], joined, v[3] >> 16, whole);
+    } else if (align == 16) {
+        store_sized(p, v, whole);
+    } else {
+        store_words_sized(p, v, whole);
+    }
+    if (!whole && left > 0) store_bytes<4>(p, piece, left < most ? left : most);
 }
 /* room: as in run_store. */
 DEV void off_store(const pair_runs &s, unsigned room, char *to, const piece &m,
                    const uint32_t (&v)[LINES_AT_ONCE][4]) {
-    const unsigned upper = upper_of(m), most = m.flags ? 8 : 16;
+    const int left = (int)(room - upper_of(m)), align = alignment(to - (unsigned)m.at);
 #pragma unroll
-    for (unsigned i = 0; i < LINES_AT_ONCE; i++) {
-        const unsigned at = i * s.data + upper, left = at < room ? room - at : 0;
-        if (left)
+    for (unsigned i = 0; i < LINES_AT_ONCE; i++)
+        if (i * s.data < room)
             off_put(to + i * s.data, make_uint4(v[i][0], v[i][1], v[i][2], v[i][3]),
-                    (int)(left < most ? left : most));
-    }
+                    left - (int)(i * s.data), m.flags ? 8 : 16, align);
 }
 
 /* ---- the runs of a warp ---------------------------------------------------------------------- */
@@ -275,6 +284,7 @@ DEV void off_store(const pair_runs &s, unsigned room, char *to, const piece &m,
 /* Where this lane's bytes of run 0 are: the first 16 of what is sent and of what is kept or
  * reduced, its piece of what it writes, its 16 bytes of a line here and at the peer. */
 struct pair_lanes {
+    piece mine;
     const char *at, *own, *from;
     char *to, *keep, *in;
 };
@@ -300,7 +310,7 @@ DEV void lanes_store(const pair_runs &s, unsigned room, char *to, const piece &m
 template <int S, int T, int OP, int OFF>
 DEV int run_take(run &r, const pair_way &b, const pair_lanes &l, const pair_runs &s, uint32_t q,
                  unsigned count, uint32_t (&x)[LINES_AT_ONCE][4]) {
-    const piece m = lane_piece((int)(threadIdx.x & 31u));
+    const piece &m = l.mine;
     const int takes = !ROOTED(S) || b.in != 0, keeps = !(S & REDUCES) && b.keep != 0;
     /* Before the wait: what comes behind it is time that the call takes. */
     const unsigned room = (unsigned)anew((int)run_room(s, q, count));
@@ -326,10 +336,11 @@ template <int S, int T, int OP, int OFF>
 DEV void pair_loop(run &r, const pair_way &b, const pair_lanes &l, const pair_runs &s, uint32_t &q,
                    unsigned count, uint32_t (&v)[LINES_AT_ONCE][4]) {
     constexpr int same = !OFF && !(S & (SRC_EACH | ROOT_TAKES)); /* what is sent is what is kept */
-    const piece m = lane_piece((int)(threadIdx.x & 31u));
+    const piece &m = l.mine;
     const int gives = !ROOTED(S) || b.out != 0,
               owns = S & REDUCES ? !ROOTED(S) || b.in != 0 : b.keep != 0;
-    do {
+#pragma unroll 1
+    for (;;) {
         const unsigned next = run_count(s, q + 1);
         uint32_t w[LINES_AT_ONCE][4] = {}, x[LINES_AT_ONCE][4] = {};
         if (gives && next) lanes_load<OFF>(s, q + 1, next, l.at, w);
@@ -341,16 +352,17 @@ DEV void pair_loop(run &r, const pair_way &b, const pair_lanes &l, const pair_ru
         for (unsigned i = 0; i < LINES_AT_ONCE; i++)
             same ? copy_words(x[i], v[i]) : lower(x[i], upper_of(m));
         if ((!OFF || count) && run_take<S, T, OP, OFF>(r, b, l, s, q, count, x)) return;
+        q++, count = next;
+        if (!next) return; /* before the copies, which would be time at the end of the call */
 #pragma unroll
         for (unsigned i = 0; same && i < LINES_AT_ONCE; i++) copy_words(v[i], w[i]);
-        count = next, q++;
-    } while (count);
+    }
 }
 /* `from`: the peer's lines. */
 DEV pair_lanes lanes_of(const warp_work &w, const pair_way &b, char *to, const char *from) {
     const uint64_t warp = (uint64_t)(unsigned)w.warp * LINE_DATA, at = warp + lane_at(w.mine),
                    piece = warp + (unsigned)w.mine.at;
-    const pair_lanes l = {b.out + at, b.own + at, from, to, b.keep + piece, b.in + piece};
+    const pair_lanes l = {w.mine, b.out + at, b.own + at, from, to, b.keep + piece, b.in + piece};
     return l;
 }
 /* Runs from `q` on by pair_off's way. Not inlined: the others need the registers, and the
@@ -373,13 +385,11 @@ template <int S, int T, int OP> DEV void pair_lines(run &r, first_lines<2> &f) {
     const warp_work w = warp_of(r.a, PLACES(S));
     if (S & REDUCES && OP == ANY_OP && (!ROOTED(S) || f.b.in) && warp_scalars_wait(r)) return;
     pair_lanes l = lanes_of(w, f.b, f.to, anew(pair_slot(r, r.a->rank, w)));
-    l.at = f.at, l.own = anew(l.own), l.keep = anew(l.keep), l.in = anew(l.in);
-    pair_runs s = f.s;
+    l.at = f.at, l.own = S & (SRC_EACH | ROOT_TAKES) ? anew(l.own) : f.at, l.keep = anew(l.keep),
+    l.in = anew(l.in);
     uint32_t q = 0;
-    s.data = (unsigned)anew((int)s.data), s.place = (unsigned)anew((int)s.place);
-    s.upto = anew(s.upto), s.end = anew(s.end);
-    if (f.count) pair_loop<S, T, OP, 0>(r, f.b, l, s, q, f.count, f.v);
-    if (!r.left && (uint64_t)(unsigned)w.warp * LINE_DATA + run_at(s, q) < f.b.bytes)
+    if (f.count) pair_loop<S, T, OP, 0>(r, f.b, l, f.s, q, f.count, f.v);
+    if (!r.left && (uint64_t)(unsigned)w.warp * LINE_DATA + run_at(f.s, q) < f.b.bytes)
         r.left |= pair_off<S, T>(r.a, r.epoch, q);
 }
 

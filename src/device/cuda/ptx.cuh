@@ -155,12 +155,13 @@ DEV void load16_if(uint32_t (&v)[4], const char *p, int wanted) {
 /* The same from a multiple of 4 bytes, and from a multiple of 2 that is none of 4: the words between
  * are at multiples of 4, a half word at either end. */
 DEV void load_words_if(uint32_t (&v)[4], const char *p, int wanted) {
-    asm volatile("{\n\t.reg .pred wanted;\n\tsetp.ne.s32 wanted, %5, 0;\n\t"
-                 "@wanted ld.global.cg.u32 %0, [%4];\n\t@wanted ld.global.cg.u32 %1, [%4+4];\n\t"
-                 "@wanted ld.global.cg.u32 %2, [%4+8];\n\t@wanted ld.global.cg.u32 %3, [%4+12];\n\t}"
-                 : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3])
-                 : "l"(p), "r"(wanted)
-                 : "memory");
+    asm volatile(
+        "{\n\t.reg .pred wanted;\n\tsetp.ne.s32 wanted, %5, 0;\n\t"
+        "@wanted ld.global.cg.u32 %0, [%4];\n\t@wanted ld.global.cg.u32 %1, [%4+4];\n\t"
+        "@wanted ld.global.cg.u32 %2, [%4+8];\n\t@wanted ld.global.cg.u32 %3, [%4+12];\n\t}"
+        : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3])
+        : "l"(p), "r"(wanted)
+        : "memory");
 }
 DEV void load_halves_if(uint32_t (&v)[5], const char *p, int wanted) {
     asm volatile("{\n\t.reg .pred wanted;\n\tsetp.ne.s32 wanted, %6, 0;\n\t"
@@ -178,6 +179,28 @@ DEV void store_sized(char *p, const uint32_t (&v)[4], int size) {
                  "@two st.global.v2.u32 [%4], {%0, %1};\n\t}" ::"r"(v[0]),
                  "r"(v[1]), "r"(v[2]), "r"(v[3]), "l"(p), "r"(size)
                  : "memory");
+}
+/* 16 or 8 bytes, or none, in the same two ways; `joined`: the words that lie between v's. */
+DEV void store_words_sized(char *p, const uint32_t (&v)[4], int size) {
+    asm volatile(
+        "{\n\t.reg .pred four, two;\n\t"
+        "setp.eq.s32 four, %5, 16;\n\tsetp.ge.s32 two, %5, 8;\n\t"
+        "@two st.global.u32 [%4], %0;\n\t@two st.global.u32 [%4+4], %1;\n\t"
+        "@four st.global.u32 [%4+8], %2;\n\t@four st.global.u32 [%4+12], %3;\n\t}" ::"r"(v[0]),
+        "r"(v[1]), "r"(v[2]), "r"(v[3]), "l"(p), "r"(size)
+        : "memory");
+}
+DEV void store_halves_sized(char *p, uint32_t first, const uint32_t (&joined)[3], uint32_t last,
+                            int size) {
+    asm volatile(
+        "{\n\t.reg .pred four, two, some;\n\t"
+        "setp.eq.s32 four, %6, 16;\n\tsetp.eq.s32 two, %6, 8;\n\t"
+        "setp.ge.s32 some, %6, 8;\n\t"
+        "@some st.global.u16 [%5], %0;\n\t@some st.global.u32 [%5+2], %1;\n\t"
+        "@two st.global.u16 [%5+6], %2;\n\t@four st.global.u32 [%5+6], %2;\n\t"
+        "@four st.global.u32 [%5+10], %3;\n\t@four st.global.u16 [%5+14], %4;\n\t}" ::"r"(first),
+        "r"(joined[0]), "r"(joined[1]), "r"(joined[2]), "r"(last), "l"(p), "r"(size)
+        : "memory");
 }
 DEV uint32_t load4(const char *p) {
     uint32_t v;
