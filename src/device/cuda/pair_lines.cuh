@@ -305,8 +305,8 @@ DEV void lanes_store(const pair_runs &s, unsigned room, char *to, const piece &m
         run_store(s, room, to, m, v);
 }
 
-/* Run q: its own data (x, as loaded) is kept, or reduced with the peer's; the peer's, or the result,
- * is stored. 1: leave. */
+/* Run q: its own data (x, as loaded) is kept, or reduced with the peer's; the peer's, or the
+ * result, is stored. 1: leave. */
 template <int S, int T, int OP, int OFF>
 DEV int run_take(run &r, const pair_way &b, const pair_lanes &l, const pair_runs &s, uint32_t q,
                  unsigned count, uint32_t (&x)[LINES_AT_ONCE][4]) {

@@ -152,8 +152,8 @@ DEV void load16_if(uint32_t (&v)[4], const char *p, int wanted) {
                  : "l"(p), "r"(wanted)
                  : "memory");
 }
-/* The same from a multiple of 4 bytes, and from a multiple of 2 that is none of 4: the words between
- * are at multiples of 4, a half word at either end. */
+/* The same from a multiple of 4 bytes, and from a multiple of 2 that is none of 4: words at
+ * multiples of 4, and a half word at either end. */
 DEV void load_words_if(uint32_t (&v)[4], const char *p, int wanted) {
     asm volatile(
         "{\n\t.reg .pred wanted;\n\tsetp.ne.s32 wanted, %5, 0;\n\t"
