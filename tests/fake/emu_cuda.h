@@ -144,16 +144,20 @@ DEV void store_sized(char *p, const uint32_t (&v)[4], int size) {
     if (size == 16) *(uint4 *)p = make_uint4(v[0], v[1], v[2], v[3]);
     if (size == 8) *(uint2 *)p = make_uint2(v[0], v[1]);
 }
+/* The lower `bytes` of v. */
+DEV void emu_part(char *p, uint32_t v, size_t bytes) {
+    emu_turn(EMU_STORES);
+    emu_store(p, &v, bytes, EMU_PLAIN);
+}
 DEV void store_words_sized(char *p, const uint32_t (&v)[4], int size) {
-    for (int i = 0; 4 * i < size; i++) *(uint32_t *)(p + 4 * i) = v[i];
+    for (int i = 0; 4 * i < size; i++) emu_part(p + 4 * i, v[i], 4);
 }
 DEV void store_halves_sized(char *p, uint32_t first, const uint32_t (&joined)[3], uint32_t last,
                             int size) {
-    if (size) *(uint16_t *)p = (uint16_t)first, *(uint32_t *)(p + 2) = joined[0];
-    if (size == 8) *(uint16_t *)(p + 6) = (uint16_t)joined[1];
+    if (size) emu_part(p, first, 2), emu_part(p + 2, joined[0], 4);
+    if (size == 8) emu_part(p + 6, joined[1], 2);
     if (size != 16) return;
-    *(uint32_t *)(p + 6) = joined[1], *(uint32_t *)(p + 10) = joined[2];
-    *(uint16_t *)(p + 14) = (uint16_t)last;
+    emu_part(p + 6, joined[1], 4), emu_part(p + 10, joined[2], 4), emu_part(p + 14, last, 2);
 }
 EMU_STORE(put16, uint4, (void)0)
 EMU_STORE(put8, uint64_t, (void)0)

@@ -298,14 +298,15 @@ DEV uint2 halves8(const char *p) {
     const uint32_t a = pair_at(p), b = load4(p + 2), c = pair_at(p + 6);
     return make_uint2(a | b << 16, straddle(b, c));
 }
-DEV uint4 halves16(const char *p) {
-    const uint32_t a = pair_at(p), b = load4(p + 2), c = load4(p + 6), d = load4(p + 10),
-                   e = pair_at(p + 14);
-    return make_uint4(a | b << 16, straddle(b, c), straddle(c, d), straddle(d, e));
-}
 DEV void join_halves(uint32_t (&v)[4], const uint32_t (&h)[5]) {
     v[0] = h[0] | h[1] << 16, v[3] = straddle(h[3], h[4]);
     v[1] = straddle(h[1], h[2]), v[2] = straddle(h[2], h[3]);
+}
+DEV uint4 halves16(const char *p) {
+    const uint32_t h[5] = {pair_at(p), load4(p + 2), load4(p + 6), load4(p + 10), pair_at(p + 14)};
+    uint32_t v[4];
+    join_halves(v, h);
+    return make_uint4(v[0], v[1], v[2], v[3]);
 }
 DEV void put_pair(char *p, uint32_t w) {
     *(unsigned short *)p = (unsigned short)w;
@@ -410,7 +411,7 @@ DEV piece lane_piece(int lane) {
 }
 /* A lane with half data loads the 16 bytes in which it is, from `upper_of` bytes before its own,
  * and the upper half becomes the lower: so all lanes make one kind of load, and none waits for
- * another (ptx.cuh). Only at multiples of 16 bytes. */
+ * another (ptx.cuh). The 16 bytes lie within the line. */
 DEV unsigned upper_of(const piece &m) {
     return m.flags ? (unsigned)m.at & 8u : 0u;
 }

@@ -47,8 +47,9 @@ DEV run begin_kernel(const symm_args &a) {
 template <int HURRY> DEV uint32_t epoch_word(run &r, uint64_t known) {
     const uint32_t *word = &r.ctl->epoch[blockIdx.x];
     if (HURRY) {
-        /* + 0, of which compilers do not know that it is the same for a warp: from registers that a
-         * warp has once the address would be moved behind the wait, and loads put ahead. */
+        /* + 0, of which compilers do not know that it is the same for all lanes. Else the address
+         * is in a register of the whole warp, from which it is moved behind the wait, and other
+         * loads come first. */
         word = anew(HURRY == 2 ? word + (anew((int)threadIdx.x) >> 12) : word);
         r.ctl = anew(r.ctl), r.said = anew(r.said);
         known |= (uint64_t)(uintptr_t)word | (uint64_t)(uintptr_t)r.said;

@@ -52,7 +52,7 @@ DEV unsigned lane_at(const piece &m) {
 struct pair_runs {
     unsigned lines, data, place; /* steps from a line to the next: of data, of places */
     uint64_t upto; /* lines that begin before it, counted from this warp's first, go in runs */
-    int end;       /* and this lane has 16 bytes that begin before upto + end */
+    int end;       /* minus where this lane's 16 bytes of a line begin */
 };
 /* All runs, to the byte. */
 DEV pair_runs all_runs(const warp_work &w, uint64_t bytes, int rooted) {
@@ -96,8 +96,8 @@ template <int S> DEV uint64_t run_place(const pair_runs &s, uint32_t q) {
 template <int S> DEV uint64_t run_flag(const run &r, uint32_t q) {
     return line_flag(r, ROOTED(S) ? 0 : q);
 }
-/* Bytes from this lane's first 16 of a run to the end of the run, or of the message: of line i it
- * has some if i steps are fewer. */
+/* Bytes from this lane's first 16 of a run to the end of the message, at most `count` steps: of
+ * line i it has what is beyond i steps, 16 bytes at most. */
 DEV unsigned run_room(const pair_runs &s, uint32_t q, unsigned count) {
     const int64_t left = (int64_t)(s.upto - run_at(s, q)) + s.end;
     const unsigned most = count * s.data;
@@ -223,9 +223,9 @@ DEV void send_first(run &r, first_lines<2> &f) {
 
 /* ---- elsewhere than at multiples of 16 bytes, and last lines --------------------------------- */
 
-/* A run of a buffer that may begin anywhere. p: this lane's first 16 bytes of it, of which, and of
- * those of the run's other lines, `room` exist. All that are whole are loaded together: behind a
- * branch each load is waited for before the next. */
+/* A run of a buffer that may begin anywhere. p: this lane's first 16 bytes of it; room: run_room's.
+ * Pieces that are whole are loaded together, as behind a branch each load is waited for before the
+ * next; what is not whole goes byte by byte afterwards. */
 DEV void off_load(const pair_runs &s, unsigned room, const char *p,
                   uint32_t (&v)[LINES_AT_ONCE][4]) {
     const int align = alignment(p);
@@ -253,9 +253,9 @@ DEV void off_load(const pair_runs &s, unsigned room, const char *p,
 }
 /* `most` bytes of a line's piece, 8 or 16, or as many as there are. Not inlined: what is not there
  * four times need not be fetched, nor jumped over where there is one line. */
-static __device__ __noinline__ void off_put(char *p, uint4 piece, int left, int most, int align) {
+static __device__ __noinline__ void off_put(char *p, uint4 x, int left, int most, int align) {
     uint32_t v[4];
-    to_words(v, piece);
+    to_words(v, x);
     const int whole = left >= most && align != 1 ? most : 0;
     if (align == 2) {
         const uint32_t joined[3] = {straddle(v[0], v[1]), straddle(v[1], v[2]),
@@ -266,9 +266,9 @@ static __device__ __noinline__ void off_put(char *p, uint4 piece, int left, int 
     } else {
         store_words_sized(p, v, whole);
     }
-    if (!whole && left > 0) store_bytes<4>(p, piece, left < most ? left : most);
+    if (!whole && left > 0) store_bytes<4>(p, x, left < most ? left : most);
 }
-/* room: as in run_store. */
+/* room: run_room's. */
 DEV void off_store(const pair_runs &s, unsigned room, char *to, const piece &m,
                    const uint32_t (&v)[LINES_AT_ONCE][4]) {
     const int left = (int)(room - upper_of(m)), align = alignment(to - (unsigned)m.at);
@@ -335,18 +335,20 @@ DEV int run_take(run &r, const pair_way &b, const pair_lanes &l, const pair_runs
 template <int S, int T, int OP, int OFF>
 DEV void pair_loop(run &r, const pair_way &b, const pair_lanes &l, const pair_runs &s, uint32_t &q,
                    unsigned count, uint32_t (&v)[LINES_AT_ONCE][4]) {
-    constexpr int same = !OFF && !(S & (SRC_EACH | ROOT_TAKES)); /* what is sent is what is kept */
+    /* What is sent is what is kept, and not loaded again. OFF loads it again, behind the send: it
+     * has no registers for it. */
+    constexpr int same = !OFF && !(S & (SRC_EACH | ROOT_TAKES));
     const piece &m = l.mine;
     const int gives = !ROOTED(S) || b.out != 0,
               owns = S & REDUCES ? !ROOTED(S) || b.in != 0 : b.keep != 0;
 #pragma unroll 1
     for (;;) {
         const unsigned next = run_count(s, q + 1);
-        uint32_t w[LINES_AT_ONCE][4] = {}, x[LINES_AT_ONCE][4] = {};
-        if (gives && next) lanes_load<OFF>(s, q + 1, next, l.at, w);
+        uint32_t ahead[LINES_AT_ONCE][4] = {}, x[LINES_AT_ONCE][4] = {};
+        if (gives && next) lanes_load<OFF>(s, q + 1, next, l.at, ahead);
         if (!same && !OFF && owns) lanes_load<OFF>(s, q, count, l.own, x);
         if (gives && next)
-            run_send(s, next, l.to + run_place<S>(s, q + 1), m, run_flag<S>(r, q + 1), w);
+            run_send(s, next, l.to + run_place<S>(s, q + 1), m, run_flag<S>(r, q + 1), ahead);
         if (OFF && owns && count) lanes_load<OFF>(s, q, count, l.own, x);
 #pragma unroll
         for (unsigned i = 0; i < LINES_AT_ONCE; i++)
@@ -355,14 +357,15 @@ DEV void pair_loop(run &r, const pair_way &b, const pair_lanes &l, const pair_ru
         q++, count = next;
         if (!next) return; /* before the copies, which would be time at the end of the call */
 #pragma unroll
-        for (unsigned i = 0; same && i < LINES_AT_ONCE; i++) copy_words(v[i], w[i]);
+        for (unsigned i = 0; same && i < LINES_AT_ONCE; i++) copy_words(v[i], ahead[i]);
     }
 }
 /* `from`: the peer's lines. */
 DEV pair_lanes lanes_of(const warp_work &w, const pair_way &b, char *to, const char *from) {
     const uint64_t warp = (uint64_t)(unsigned)w.warp * LINE_DATA, at = warp + lane_at(w.mine),
-                   piece = warp + (unsigned)w.mine.at;
-    const pair_lanes l = {w.mine, b.out + at, b.own + at, from, to, b.keep + piece, b.in + piece};
+                   to_mine = warp + (unsigned)w.mine.at;
+    const pair_lanes l = {w.mine, b.out + at,       b.own + at,    from,
+                          to,     b.keep + to_mine, b.in + to_mine};
     return l;
 }
 /* Runs from `q` on by pair_off's way. Not inlined: the others need the registers, and the

@@ -153,7 +153,7 @@ DEV void load16_if(uint32_t (&v)[4], const char *p, int wanted) {
                  : "memory");
 }
 /* The same from a multiple of 4 bytes, and from a multiple of 2 that is none of 4: words at
- * multiples of 4, and a half word at either end. */
+ * multiples of 4, and a half word at either end (join_halves). */
 DEV void load_words_if(uint32_t (&v)[4], const char *p, int wanted) {
     asm volatile(
         "{\n\t.reg .pred wanted;\n\tsetp.ne.s32 wanted, %5, 0;\n\t"
@@ -180,7 +180,8 @@ DEV void store_sized(char *p, const uint32_t (&v)[4], int size) {
                  "r"(v[1]), "r"(v[2]), "r"(v[3]), "l"(p), "r"(size)
                  : "memory");
 }
-/* 16 or 8 bytes, or none, in the same two ways; `joined`: the words that lie between v's. */
+/* 16 or 8 bytes, or none, in the same two ways. In half words: the lower half of `first`, the words
+ * behind it, the lower half of `last`. 8 bytes end with the lower half of the second word. */
 DEV void store_words_sized(char *p, const uint32_t (&v)[4], int size) {
     asm volatile(
         "{\n\t.reg .pred four, two;\n\t"
