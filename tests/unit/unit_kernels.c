@@ -253,7 +253,7 @@ static void a_source_is_the_programs_again(void) {
     symm_reduce_init();
     k.uneven = 0;
     for (unsigned i = 0; pulled < cases(40) && i < 20000; i++) {
-        const uint64_t seed = 14000 + first_seed() + i;
+        const uint64_t seed = 14000 + (i ? first_seed() + i - 1 : 735); /* an end unheard */
         draw_calls(seed);
         const sample *s = &k.call[k.calls - 1];
         const int loads =
