@@ -368,8 +368,8 @@ DEV pair_lanes lanes_of(const warp_work &w, const pair_way &b, char *to, const c
                           to,     b.keep + to_mine, b.in + to_mine};
     return l;
 }
-/* Runs from `q` on, wherever buffers begin and end. Not inlined: the others need the registers, and the
- * instructions to be near each other. 1: leave. */
+/* Runs from `q` on, wherever buffers begin and end. Not inlined: the others need the registers, and
+ * the instructions to be near each other. 1: leave. */
 template <int S, int T>
 static __device__ __noinline__ int pair_off(const symm_args *a, uint32_t epoch, uint32_t q) {
     run r = {};
